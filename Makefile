@@ -1,0 +1,58 @@
+# llmgw: `make` alone lists what there is.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Only pytest's own workers run the tests side by side; two suit two cores.
+JOBS ?= 2
+export PYTHONDONTWRITEBYTECODE ?=
+
+.PHONY: help up test test-fast prove lint fmt bench lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/uv:
+	@echo "==> making $(VENV) ($$($(PYTHON) --version))"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "llmgw needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+
+# A tree that is ready for the tests is ready to run: the larger lock holds the smaller one.
+$(VENV)/.ready-run: $(BIN)/uv requirements/run.txt requirements/quickstart.txt pyproject.toml
+	@if [ -f $(VENV)/.ready-dev ]; then $(MAKE) --no-print-directory $(VENV)/.ready-dev; else scripts/install.sh requirements/run.txt; fi
+	@touch $@
+
+$(VENV)/.ready-dev: $(BIN)/uv requirements/dev.txt requirements/quickstart.txt pyproject.toml
+	@scripts/install.sh requirements/dev.txt
+	@touch $@
+
+up: $(VENV)/.ready-run ## install, start all of llmgw on this machine with a real small model, say how to use it
+	@exec $(BIN)/llmgw up $(ARGS)
+
+test: $(VENV)/.ready-dev ## install and pass the tests
+	@scripts/test.sh $(ARGS)
+
+test-fast: $(VENV)/.ready-dev ## what needs no engine, no browser and no second database (under 60 s)
+	@$(BIN)/pytest -n $(JOBS) -m "not slow and not prove" $(ARGS)
+
+prove: $(VENV)/.ready-dev ## the long counts: schedules, fuzzing, soak (under 60 minutes)
+	@$(BIN)/pytest -m prove --hypothesis-profile=prove --timeout=3000 $(ARGS)
+
+lint: $(VENV)/.ready-dev ## style, types, import contracts, migrations, OpenAPI schema
+	@scripts/lint.sh
+
+fmt: $(VENV)/.ready-dev ## put the code into shape
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.ready-dev ## measure the data path beside nginx; writes var/bench/gateway.json
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+lock: $(BIN)/uv ## write the locks anew from pyproject.toml
+	@scripts/lock.sh
+
+clean: ## remove what was installed and measured; data under var/ stays
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

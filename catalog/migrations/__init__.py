@@ -1,0 +1,1 @@
+"""Migrations: small, reversible, named for their reason, never edited once released."""

@@ -1,0 +1,263 @@
+"""What agent and controllers say to each other, and what agent and gateway leave for each other in files.
+
+Versioned frozen messages, to and from plain dicts. Rules of the wire: every message has a version `v`; unknown fields
+are ignored, missing ones have defaults, so controller N talks to nodes N-1. Sizes are bytes, times Unix seconds.
+
+    agent -> controller   POST /api/v1/agent/heartbeat   Heartbeat, answered by Wanted
+    agent -> controller   POST /api/v1/agent/usage       UsageBatch, answered by {"stored": [record ids]}
+    agent -> controller   GET  /api/v1/agent/snapshot?have=VERSION   the snapshot (routing.domain.snapshot), or 304
+    agent -> gateway      <data>/cluster/engines.json    EnginesFile
+    gateway -> agent      <data>/run/agent.sock          one JSON Load a line
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+VERSION = 1
+
+T = TypeVar("T")
+
+
+class WireError(ValueError):
+    """A message that cannot be read; the text names the field and what was expected."""
+
+
+def to_dict(message: Any) -> dict[str, Any]:
+    """A message as plain dicts, lists and scalars, with its version."""
+    return {"v": VERSION, **_plain(message)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def from_dict(kind: type[T], data: Any, where: str = "") -> T:
+    """Read a message of this kind. Raises WireError on a wrong type or a missing field that has no default."""
+    if not isinstance(data, dict):
+        raise WireError(f"{where or kind.__name__}: an object was expected, not {type(data).__name__}")
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for item in fields(kind):  # type: ignore[arg-type]
+        if item.name in data:
+            values[item.name] = _read(hints[item.name], data[item.name], f"{where or kind.__name__}.{item.name}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise WireError(f"{where or kind.__name__}: {error}") from None
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in args:
+            return None
+        return _read(next(arg for arg in args if arg is not type(None)), value, where)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise WireError(f"{where}: a list was expected, not {type(value).__name__}")
+        return tuple(_read(args[0], item, f"{where}[{n}]") for n, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise WireError(f"{where}: an object was expected, not {type(value).__name__}")
+        return {str(key): _read(args[1], item, f"{where}.{key}") for key, item in value.items()}
+    if is_dataclass(hint):
+        return from_dict(typing.cast(type, hint), value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is Any or (isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
+        return value
+    raise WireError(f"{where}: {hint.__name__} was expected, not {type(value).__name__}")
+
+
+# --- agent -> controller ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardReport:
+    """One accelerator as NVML reports it; None is what the driver does not tell, never zero."""
+
+    uuid: str
+    name: str = ""
+    memory_total: int | None = None
+    memory_used: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    utilisation: float | None = None  # 0..1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    cores: int = 0
+    memory_total: int = 0
+    memory_available: int = 0
+    disk_free: int = 0
+    load_1m: float | None = None
+    cards: tuple[CardReport, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineBuild:
+    """An engine this node can run: `kind` is `llama.cpp` or `vllm`; `problem` says why it cannot, if it cannot."""
+
+    kind: str
+    version: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaReport:
+    """What the agent sees of one replica. `state`: see cluster.domain.states.ReplicaState."""
+
+    replica_id: str
+    generation: int
+    state: str
+    code: str = ""  # reason code of a failure or of waiting
+    message: str = ""  # the same for people
+    log_tail: str = ""  # last lines of the engine's log, of a failed start
+    attempt: int = 1  # starts of this generation so far
+    pid: int | None = None
+    port: int | None = None
+    started_at: float | None = None
+    ready_at: float | None = None
+    context: int | None = None  # tokens per slot, as the engine reports
+    slots: int | None = None
+    memory: int | None = None  # proportional set size of the engine's processes
+    in_flight: int = 0
+    last_used_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """Everything the agent sees; level-triggered, so a lost one costs time, never truth."""
+
+    node_id: str
+    boot_id: str  # of the agent process
+    sent_at: float
+    version: str = ""  # of llmgw
+    name: str = ""
+    address: str = ""  # base URL of this node's node listener
+    hardware: Hardware = field(default_factory=Hardware)
+    engines: tuple[EngineBuild, ...] = ()
+    replicas: tuple[ReplicaReport, ...] = ()
+    snapshot_version: str = ""  # that the node holds
+    spool_records: int | None = None  # closed usage records not yet shipped
+    problems: tuple[str, ...] = ()  # for people: disk short, spool growing, ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """A file on the node's disk. `sha256` empty: not known, the agent does not check it."""
+
+    path: str
+    size: int = 0
+    sha256: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """How an engine runs a model: the profile, resolved by the controllers. 0 and "" mean: the node's default."""
+
+    engine: str  # llama.cpp | vllm
+    model: str  # name that the engine serves it under
+    weights: Weights
+    context: int = 0  # tokens per slot
+    slots: int = 0  # requests at once
+    threads: int = 0
+    embeddings: bool = False
+    pooling: str = ""
+    args: tuple[str, ...] = ()  # vetted again on the node
+    env: dict[str, str] = field(default_factory=dict)
+    start_timeout: float = 0.0
+    drain_timeout: float = 0.0
+    memory: int = 0  # reserved
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedReplica:
+    """`run` True: have it running at this generation; False: drain it, then stop it. Not listed: stop it, drained."""
+
+    replica_id: str
+    generation: int
+    run: bool
+    serve: Serve
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Answer to a heartbeat, the only place where wanted state stands."""
+
+    server_time: float
+    snapshot_version: str = ""
+    replicas: tuple[WantedReplica, ...] = ()
+    heartbeat: float = 1.0  # seconds to the next one
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageBatch:
+    """Closed usage records, oldest first, each a routing.domain.records.UsageRecord as a plain dict."""
+
+    node_id: str
+    records: tuple[dict[str, Any], ...] = ()
+
+
+# --- agent <-> gateway on one node --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalEngine:
+    """A running engine of this node, as the gateway needs it. `state`: `ready` or `draining`."""
+
+    replica_id: str
+    model: str  # the catalogue's name
+    engine: str
+    state: str
+    host: str
+    port: int
+    key: str  # the engine's own API key; engines.json is 0600 for it
+    slots: int = 1
+    context: int = 0  # tokens per slot; 0: not known
+    served_name: str = ""  # name the engine wants in the body; empty: any
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartingReplica:
+    """A wanted replica of this node that is not ready: why, for 503 answers."""
+
+    replica_id: str
+    model: str
+    state: str
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnginesFile:
+    """Engines of this node; written by the agent at each change, watched by the gateway."""
+
+    written_at: float
+    engines: tuple[LocalEngine, ...] = ()
+    starting: tuple[StartingReplica, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaLoad:
+    in_flight: int = 0
+    last_used_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What the gateway tells the agent, each second and at once when a draining replica becomes idle."""
+
+    replicas: dict[str, ReplicaLoad] = field(default_factory=dict)
+    suspects: tuple[str, ...] = ()  # replicas whose engine refused a connection or broke off: look at them

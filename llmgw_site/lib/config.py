@@ -1,0 +1,234 @@
+"""The one settings object: every `LLMGW_*` variable, typed, with its default and its meaning.
+
+Each process reads it once at start through `load(os.environ)`; a wrong value is refused with all other wrong
+values in one `ConfigError`, which `llmgw check` prints. A secret may also come from a file: `NAME_FILE=/path`.
+`docs/settings.md` is compared with this table by a test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from llmgw_site.lib.units import KIB, MIB, parse_bytes
+
+
+class ConfigError(Exception):
+    """One or more settings cannot be used; `problems` has a sentence for each, with what to write instead."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _flag(value: str) -> bool:
+    low = value.strip().lower()
+    if low in ("1", "true", "yes", "on"):
+        return True
+    if low in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("write 1 or 0")
+
+
+def _port(value: str) -> int:
+    if not value.isdecimal() or not 0 < int(value) < 65536:
+        raise ValueError("write a port number from 1 to 65535")
+    return int(value)
+
+
+def _count(value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise ValueError("write a whole number of 1 or more")
+    return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 10**7:
+        raise ValueError("write a number of seconds above 0, for example 30 or 0.5")
+    return number
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"write one of {', '.join(allowed)}")
+        return value
+
+    return read
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _url(*schemes: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value and urlsplit(value).scheme not in schemes:
+            raise ValueError(f"write an address that begins with {' or '.join(s + '://' for s in schemes)}")
+        return value
+
+    return read
+
+
+def _setting(env: str, default: str, read: Callable[[str], Any], doc: str, *, secret: bool = False) -> Any:
+    return field(metadata={"env": env, "default": default, "read": read, "doc": doc, "secret": secret})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of one process. Sizes are bytes, spans are seconds."""
+
+    data: Path = _setting("LLMGW_DATA", "var", lambda v: Path(v).resolve(), "Folder of everything this node keeps; made with mode 0700.")
+    host: str = _setting("LLMGW_HOST", "127.0.0.1", _text, "Address that the client listener binds. 0.0.0.0 opens it to the network.")
+    port: int = _setting("LLMGW_PORT", "8800", _port, "Client listener: OpenAI endpoint, console, admin API.")
+    node_host: str = _setting("LLMGW_NODE_HOST", "127.0.0.1", _text, "Address that the node listener binds.")
+    node_port: int = _setting("LLMGW_NODE_PORT", "8880", _port, "Node listener: calls between nodes only.")
+    metrics_host: str = _setting("LLMGW_METRICS_HOST", "127.0.0.1", _text, "Address that the metrics listener binds.")
+    metrics_port: int = _setting("LLMGW_METRICS_PORT", "8890", _port, "Metrics listener: Prometheus text at /metrics.")
+    controllers: tuple[str, ...] = _setting("LLMGW_CONTROLLERS", "", _names, "Node addresses of the controllers, comma-separated; empty: this machine's own node listener.")
+    public_url: str = _setting("LLMGW_PUBLIC_URL", "", _url("http", "https"), "Address at which people reach the client listener, if it is not http://HOST:PORT; needed for the console behind a proxy.")
+    database_url: str = _setting("DATABASE_URL", "", _url("postgresql", "postgres", "sqlite"), "Database of the controllers; empty: SQLite under the data folder.", secret=True)
+    redis_url: str = _setting("LLMGW_REDIS_URL", "", _url("redis", "rediss", "unix"), "Valkey or Redis for jobs and websockets; empty: an embedded Valkey under the data folder.", secret=True)
+    secret_key: str = _setting("LLMGW_SECRET_KEY", "", _text, "Secret of the controllers (sessions, sealed keys); empty: made once under the data folder.", secret=True)
+    debug: bool = _setting("LLMGW_DEBUG", "0", _flag, "Django's debug pages. Never in production.")
+    log_level: str = _setting("LLMGW_LOG_LEVEL", "info", _one_of("debug", "info", "warning", "error"), "Least level that is logged.")
+    log_style: str = _setting("LLMGW_LOG_STYLE", "json", _one_of("json", "text"), "Log lines as JSON or for people.")
+    access_log: bool = _setting("LLMGW_ACCESS_LOG", "1", _flag, "One log line per request to the OpenAI endpoint.")
+    max_body: int = _setting("LLMGW_MAX_BODY", str(16 * MIB), parse_bytes, "Largest request body.")
+    max_json_depth: int = _setting("LLMGW_MAX_JSON_DEPTH", "64", _count, "Deepest nesting of a JSON request body.")
+    max_header_bytes: int = _setting("LLMGW_MAX_HEADER_BYTES", str(32 * KIB), parse_bytes, "Largest request head (line and headers).")
+    header_timeout: float = _setting("LLMGW_HEADER_TIMEOUT", "10", _seconds, "Longest time from the first byte of a request head to its last.")
+    body_timeout: float = _setting("LLMGW_BODY_TIMEOUT", "30", _seconds, "Longest pause between two pieces of a request body.")
+    keepalive_timeout: float = _setting("LLMGW_KEEPALIVE_TIMEOUT", "75", _seconds, "How long an idle client connection is kept.")
+    max_connections: int = _setting("LLMGW_MAX_CONNECTIONS", "4096", _count, "Most client connections at once.")
+    connect_timeout: float = _setting("LLMGW_CONNECT_TIMEOUT", "10", _seconds, "Longest time to connect to an engine or node.")
+    first_byte_timeout: float = _setting("LLMGW_FIRST_BYTE_TIMEOUT", "600", _seconds, "Longest time from a request's end to the first byte of an engine's answer (prefill included).")
+    idle_timeout: float = _setting("LLMGW_IDLE_TIMEOUT", "300", _seconds, "Longest pause between two pieces of an engine's answer; comments count as life.")
+    keepalive_comment: float = _setting("LLMGW_KEEPALIVE_COMMENT", "15", _seconds, "How long a streaming client waits in silence before it is sent a comment.")
+    write_timeout: float = _setting("LLMGW_WRITE_TIMEOUT", "60", _seconds, "Longest time a client may take to read what is already buffered for it.")
+    drain_timeout: float = _setting("LLMGW_DRAIN_TIMEOUT", "60", _seconds, "Longest time that running requests of a replica may take to finish before it stops.")
+    heartbeat: float = _setting("LLMGW_HEARTBEAT", "1", _seconds, "Seconds between two heartbeats of the agent.")
+    reconcile: float = _setting("LLMGW_RECONCILE", "2", _seconds, "Seconds between two looks of the reconciler; changes are looked at at once.")
+    engine_start_timeout: float = _setting("LLMGW_ENGINE_START_TIMEOUT", "1200", _seconds, "Longest time an engine may take to become ready, unless its profile says otherwise.")
+    engine_log_bytes: int = _setting("LLMGW_ENGINE_LOG_BYTES", str(4 * MIB), parse_bytes, "Most that is kept of one engine's log.")
+    threads: int = _setting("LLMGW_THREADS", "0", lambda v: int(v) if v.isdecimal() else _count(v), "Threads of a CPU engine whose profile names none; 0: half of the cores.")
+    node_name: str = _setting("LLMGW_NODE_NAME", "", _text, "Name of this node; empty: the host name.")
+    data_free: int = _setting("LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder.")
+
+    @property
+    def run(self) -> Path:
+        """Folder of sockets and locks. Short-lived things only."""
+        return self.data / "run"
+
+    @property
+    def web_socket(self) -> Path:
+        """Unix socket on which `web` serves the gateway's other paths."""
+        return self.run / "web.sock"
+
+    @property
+    def agent_socket(self) -> Path:
+        """Unix socket on which the agent hears load figures from the gateway."""
+        return self.run / "agent.sock"
+
+    @property
+    def snapshot_file(self) -> Path:
+        return self.data / "cluster" / "snapshot.json"
+
+    @property
+    def engines_file(self) -> Path:
+        return self.data / "cluster" / "engines.json"
+
+    @property
+    def node_file(self) -> Path:
+        """This node's identity: id, private key, the controllers' public key."""
+        return self.data / "node" / "identity.json"
+
+    @property
+    def usage(self) -> Path:
+        """Folder of the usage spool."""
+        return self.data / "usage"
+
+    @property
+    def controller_urls(self) -> tuple[str, ...]:
+        """Where the agent reports, first choice first."""
+        return self.controllers or (f"http://127.0.0.1:{self.node_port}",)
+
+    @property
+    def client_url(self) -> str:
+        """Where people reach the client listener."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
+
+
+def _value(environ: Mapping[str, str], env: str, default: str, secret: bool) -> str:
+    path = environ.get(f"{env}_FILE") if secret else None
+    if path and env not in environ:
+        try:
+            return Path(path).read_text().strip()
+        except OSError as error:
+            raise ValueError(f"{env}_FILE cannot be read ({error.strerror}): name a readable file") from None
+    return environ.get(env, default)
+
+
+def load(environ: Mapping[str, str] | None = None) -> Config:
+    """The settings of this process from `environ` (default: the process's own). Raises ConfigError."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for item in fields(Config):
+        meta = item.metadata
+        try:
+            values[item.name] = meta["read"](_value(environ, meta["env"], meta["default"], meta["secret"]))
+        except ValueError as error:
+            shown = "" if meta["secret"] else f"={environ.get(meta['env'])!r}"
+            problems.append(f"{meta['env']}{shown} was refused: {error}")
+    ports = [values.get(name) for name in ("port", "node_port", "metrics_port")]
+    if not problems and len(set(ports)) < 3:
+        problems.append("LLMGW_PORT, LLMGW_NODE_PORT and LLMGW_METRICS_PORT must differ: choose another for one of them")
+    if problems:
+        raise ConfigError(problems)
+    return Config(**values)
+
+
+TOP = Path(__file__).resolve().parents[2]
+"""The project's folder: templates/ and static/ lie in it."""
+
+
+def database(config: Config) -> dict[str, Any]:
+    """Django's DATABASES entry: PostgreSQL through psycopg's pool, or SQLite in WAL with IMMEDIATE transactions."""
+    url = urlsplit(config.database_url)
+    if url.scheme in ("postgres", "postgresql"):
+        options: dict[str, Any] = dict(parse_qsl(url.query))
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": unquote(url.path.lstrip("/")),
+            "USER": unquote(url.username or ""),
+            "PASSWORD": unquote(url.password or ""),
+            "HOST": options.pop("host", url.hostname or ""),
+            "PORT": str(url.port or ""),
+            "OPTIONS": {"pool": {"min_size": 0, "max_size": 8, "timeout": 10}, **options},
+        }
+    path = Path(unquote(url.path)) if config.database_url else config.data / "llmgw.sqlite3"
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(path),
+        "OPTIONS": {
+            # IMMEDIATE: a transaction that will write takes its lock at its beginning and waits for it, instead of
+            # failing half-way when another writer was faster (SQLite's "database is locked" without a wait).
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+        },
+    }

@@ -1,0 +1,55 @@
+"""Files that are whole or absent: written beside, synced, renamed. Sources: rename(2), open(2), fsync(2)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace `path` by `data`: a reader sees the old content or the new, never a part; so does a crash."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
+    """`write_atomic` of `value` as JSON."""
+    write_atomic(path, orjson.dumps(value), mode=mode)
+
+
+def read_json(path: Path) -> Any | None:
+    """What `write_json` wrote; None where the file is missing or is no JSON (another program's, a bad disk)."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def private_folder(path: Path) -> Path:
+    """Make `path` (and its parents) if need be, closed to everybody else (mode 0700)."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
+    return path

@@ -1,0 +1,32 @@
+"""Readable, time-sortable ids with a kind prefix, such as `rec_0mhx3k2f9q4t7vzj5c8d2b6n1e`.
+
+Pure: time and entropy come in. Shells call `clock.new_id(kind)`.
+"""
+
+from __future__ import annotations
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
+
+
+def _base32(value: int, length: int) -> str:
+    out = []
+    for _ in range(length):
+        out.append(_ALPHABET[value & 31])
+        value >>= 5
+    return "".join(reversed(out))
+
+
+def make_id(kind: str, *, now_ms: int, entropy: bytes) -> str:
+    """`kind` + `_` + 10 characters of Unix milliseconds + 16 characters of 80 random bits.
+
+    Sorts by time within a kind. Raises ValueError if fewer than 10 bytes of entropy come in.
+    """
+    if len(entropy) < 10:
+        raise ValueError("an id needs 10 bytes of entropy")
+    return f"{kind}_{_base32(now_ms, 10)}{_base32(int.from_bytes(entropy[:10], 'big'), 16)}"
+
+
+def is_id(kind: str, text: str) -> bool:
+    """Whether `text` has the shape of an id of this kind."""
+    prefix, _, rest = text.partition("_")
+    return prefix == kind and len(rest) == 26 and all(c in _ALPHABET for c in rest)

@@ -1,0 +1,47 @@
+"""The snapshot: the immutable, compiled view of keys and models that the data path works from.
+
+Compiled on controllers (`routing/selectors.py`), written by the agent to `<data>/cluster/snapshot.json`, read by
+`routing/gateway/table.py`. `version` is `EPOCH:COUNTER`: the epoch names a store, the counter rises within it.
+Plain dicts by `cluster.wire.to_dict` and `from_dict`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyEntry:
+    """An API key, by the SHA-256 of its text. Revoked keys are absent: what is not here is refused."""
+
+    key_id: str
+    sha256: str  # hex of the whole key text
+    prefix: str  # shown in logs
+    project_id: str
+    models: tuple[str, ...] | None = None  # names it may use; None: all
+    expires_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelEntry:
+    """A model of the catalogue. Not enabled: refused with `reason`."""
+
+    name: str
+    created: int  # Unix seconds
+    owned_by: str = "llmgw"
+    enabled: bool = True
+    code: str = ""  # why it cannot be served, if the controllers know: stable code
+    reason: str = ""  # the same for people, with what to do
+    replicas: tuple[str, ...] = ()  # replica ids that may answer, wherever they are
+    context: int | None = None
+    embeddings: bool = False
+    first_byte_timeout: float | None = None  # seconds; None: the node's setting
+    idle_timeout: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    version: str
+    made_at: float
+    keys: tuple[KeyEntry, ...] = ()
+    models: tuple[ModelEntry, ...] = ()
