@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: help up test test-fast prove lint fmt bench lock clean
+.PHONY: help up test test-fast prove lint openapi fmt bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ prove: $(VENV)/.ready-dev ## the long counts: schedules, fuzzing, soak (under 60
 
 lint: $(VENV)/.ready-dev ## style, types, import contracts, migrations, OpenAPI schema
 	@scripts/lint.sh
+
+openapi: $(VENV)/.ready-dev ## write docs/openapi.yaml anew from the code
+	@data=$$(mktemp -d); LLMGW_DATA=$$data $(BIN)/python manage.py spectacular --fail-on-warn --validate --file docs/openapi.yaml; rm -rf $$data
 
 fmt: $(VENV)/.ready-dev ## put the code into shape
 	@$(BIN)/ruff check --fix --quiet . || true
