@@ -1,0 +1,127 @@
+"""`llmgw`: the one command. Exit codes: 0 ok, 1 refused, 2 usage or settings, 3 cannot reach the server, 4 not found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from llmgw_site.cli.client import CliError, ExitCode
+from llmgw_site.lib.config import Config, ConfigError, load
+
+NOUNS = {
+    "model": "llmgw_site.cli.models",
+    "key": "llmgw_site.cli.keys",
+    "token": "llmgw_site.cli.tokens",
+    "jobs": "llmgw_site.cli.jobs",
+    "status": "llmgw_site.cli.status",
+}
+"""A command, and the module whose `app` (a Typer) answers it. Imported when it is asked for, not before."""
+
+
+class Commands(TyperGroup):
+    """The service commands below, and the nouns."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self.commands, *NOUNS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in NOUNS:
+            return super().get_command(ctx, cmd_name)
+        command = typer.main.get_command(import_module(NOUNS[cmd_name]).app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A self-hosted LLM cluster: one OpenAI-compatible endpoint over the machines you have.",
+)
+
+
+@app.command()
+def up(
+    keep_engines: Annotated[
+        bool, typer.Option("--keep-engines", help="Leave engines running at the end; the next `up` adopts them.")
+    ] = False,
+) -> None:
+    """Start all of llmgw on this machine, with a small real model, and say how to use it."""
+    from llmgw_site.up.main import run
+
+    raise SystemExit(run(settings(), keep_engines=keep_engines))
+
+
+@app.command()
+def gateway() -> None:
+    """The data path: /v1/* and the listeners of this node."""
+    _service("gateway")
+
+
+@app.command()
+def web() -> None:
+    """Console and admin API, behind the gateway."""
+    _service("web")
+
+
+@app.command()
+def agent() -> None:
+    """This node's hands: heartbeats, engines, usage."""
+    _service("agent")
+
+
+@app.command()
+def worker() -> None:
+    """Celery worker and its beat: jobs and the reconciler."""
+    _service("worker")
+
+
+@app.command()
+def check() -> None:
+    """Say what is wrong with the settings and this machine, and how to mend it."""
+    from llmgw_site.cli.check import run
+
+    raise SystemExit(run(os.environ))
+
+
+def settings() -> Config:
+    """The settings of this process; wrong ones end the command with all their problems."""
+    try:
+        return load()
+    except ConfigError as error:
+        raise CliError(ExitCode.USAGE, "\n       ".join(error.problems)) from None
+
+
+def _service(name: str) -> None:
+    from llmgw_site.cli import services
+
+    raise SystemExit(services.run(name, settings()))
+
+
+def main() -> None:
+    """Entry point. What people did wrong is one line on standard error; a defect of ours is a traceback only if asked for."""
+    try:
+        app(prog_name="llmgw")
+    except CliError as error:
+        print(f"llmgw: {error}", file=sys.stderr)
+        raise SystemExit(int(error.code)) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nothing more to say
+        raise SystemExit(0) from None
+    except Exception as error:
+        if os.environ.get("LLMGW_DEBUG", "0") not in ("", "0") or sys.argv[1:2] in (
+            ["web"],
+            ["worker"],
+            ["gateway"],
+            ["agent"],
+        ):
+            raise
+        print(f"llmgw: a defect of llmgw: {type(error).__name__}: {error} (LLMGW_DEBUG=1 shows where)", file=sys.stderr)
+        raise SystemExit(int(ExitCode.REFUSED)) from None

@@ -1,0 +1,83 @@
+"""Fixtures of every room: hypothesis profiles, a PostgreSQL server, a Valkey, free ports, and no process left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import postgres, processes
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+settings.register_profile("prove", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+pytest_plugins = ["tests.stack"] if Path(__file__).with_name("stack.py").exists() else []
+
+DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server", "admin_client", "admin_user"}
+MARK = "LLMGW_TEST_RUN"
+"""Every process that a test starts inherits this variable, whatever becomes of its parent."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault(MARK, f"{os.getpid()}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything that opens the database carries the mark `django_db`, so that `-m django_db` finds all of it."""
+    for item in items:
+        if DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("django_db"):
+            item.add_marker(pytest.mark.django_db)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After the last test no process that a test started may be alive. Checked once, where all workers have ended."""
+    if hasattr(session.config, "workerinput"):
+        return
+    run = os.environ[MARK]
+    ours = {os.getpid(), os.getppid()}
+    try:
+        processes.wait_for(
+            lambda: not (set(processes.with_environ(MARK, run)) - ours), seconds=5, what="leftovers to end"
+        )
+    except AssertionError:
+        left = {pid: _command(pid) for pid in processes.with_environ(MARK, run) if pid not in ours}
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(f"\nPROCESSES LEFT BEHIND: {left}", red=True)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+    except OSError:
+        return "ended"
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of 127.0.0.1 to bind; ask `tests.processes.free_port` for more."""
+    return processes.free_port()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server of this worker: the address of its database `postgres`. Tests that use it are slow."""
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    """A real Valkey on the unix socket that settings.REDIS_URL names, so Celery and Channels find it; gives that URL."""
+    from django.conf import settings as django
+
+    from llmgw_site.up.valkey import Valkey
+
+    with Valkey(django.CONFIG) as valkey:
+        yield valkey.url

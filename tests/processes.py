@@ -1,0 +1,97 @@
+"""Processes of the tests: free ports, waiting for a condition, and proof that nothing was left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that was free a moment ago.
+
+    Taken from below the kernel's ephemeral range, where no outgoing connection of another test can land on it, and
+    spread by process id, so that xdist workers do not meet.
+    """
+    for step in range(2000):
+        port = 20000 + (os.getpid() * 97 + _turn() * 7 + step) % 12000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port between 20000 and 32000")
+
+
+_turns = 0
+
+
+def _turn() -> int:
+    global _turns
+    _turns += 1
+    return _turns
+
+
+def wait_for(condition: Callable[[], T], *, seconds: float = 10.0, what: str = "", every: float = 0.02) -> T:
+    """The first true value of `condition`; AssertionError with the last one if none came in time."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {seconds} s for {what or condition}; the last look gave {value!r}")
+        time.sleep(every)
+
+
+def alive(pid: int) -> bool:
+    """Whether this process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def with_environ(name: str, value: str) -> list[int]:
+    """Pids of live processes whose environment has `name=value`."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0") and alive(int(folder.name)):
+                found.append(int(folder.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+@contextmanager
+def running(
+    argv: list[str], *, end: int = signal.SIGTERM, patience: float = 15.0, **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child process of the test, ended (and at last killed) when the block is left."""
+    child = subprocess.Popen(argv, **options)
+    try:
+        yield child
+    finally:
+        stop(child, end=end, patience=patience)
+
+
+def stop(child: subprocess.Popen[bytes], *, end: int = signal.SIGTERM, patience: float = 15.0) -> None:
+    """End a child by `end`, then by SIGKILL; always reaped."""
+    if child.poll() is None:
+        child.send_signal(end)
+        try:
+            child.wait(patience)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
