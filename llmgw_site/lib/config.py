@@ -90,42 +90,124 @@ def _setting(env: str, default: str, read: Callable[[str], Any], doc: str, *, se
 class Config:
     """All settings of one process. Sizes are bytes, spans are seconds."""
 
-    data: Path = _setting("LLMGW_DATA", "var", lambda v: Path(v).resolve(), "Folder of everything this node keeps; made with mode 0700.")
-    host: str = _setting("LLMGW_HOST", "127.0.0.1", _text, "Address that the client listener binds. 0.0.0.0 opens it to the network.")
+    data: Path = _setting(
+        "LLMGW_DATA", "var", lambda v: Path(v).resolve(), "Folder of everything this node keeps; made with mode 0700."
+    )
+    host: str = _setting(
+        "LLMGW_HOST", "127.0.0.1", _text, "Address that the client listener binds. 0.0.0.0 opens it to the network."
+    )
     port: int = _setting("LLMGW_PORT", "8800", _port, "Client listener: OpenAI endpoint, console, admin API.")
     node_host: str = _setting("LLMGW_NODE_HOST", "127.0.0.1", _text, "Address that the node listener binds.")
     node_port: int = _setting("LLMGW_NODE_PORT", "8880", _port, "Node listener: calls between nodes only.")
     metrics_host: str = _setting("LLMGW_METRICS_HOST", "127.0.0.1", _text, "Address that the metrics listener binds.")
     metrics_port: int = _setting("LLMGW_METRICS_PORT", "8890", _port, "Metrics listener: Prometheus text at /metrics.")
-    controllers: tuple[str, ...] = _setting("LLMGW_CONTROLLERS", "", _names, "Node addresses of the controllers, comma-separated; empty: this machine's own node listener.")
-    public_url: str = _setting("LLMGW_PUBLIC_URL", "", _url("http", "https"), "Address at which people reach the client listener, if it is not http://HOST:PORT; needed for the console behind a proxy.")
-    database_url: str = _setting("DATABASE_URL", "", _url("postgresql", "postgres", "sqlite"), "Database of the controllers; empty: SQLite under the data folder.", secret=True)
-    redis_url: str = _setting("LLMGW_REDIS_URL", "", _url("redis", "rediss", "unix"), "Valkey or Redis for jobs and websockets; empty: an embedded Valkey under the data folder.", secret=True)
-    secret_key: str = _setting("LLMGW_SECRET_KEY", "", _text, "Secret of the controllers (sessions, sealed keys); empty: made once under the data folder.", secret=True)
+    controllers: tuple[str, ...] = _setting(
+        "LLMGW_CONTROLLERS",
+        "",
+        _names,
+        "Node addresses of the controllers, comma-separated; empty: this machine's own node listener.",
+    )
+    public_url: str = _setting(
+        "LLMGW_PUBLIC_URL",
+        "",
+        _url("http", "https"),
+        "Address at which people reach the client listener, if it is not http://HOST:PORT; needed for the console behind a proxy.",
+    )
+    database_url: str = _setting(
+        "DATABASE_URL",
+        "",
+        _url("postgresql", "postgres", "sqlite"),
+        "Database of the controllers; empty: SQLite under the data folder.",
+        secret=True,
+    )
+    redis_url: str = _setting(
+        "LLMGW_REDIS_URL",
+        "",
+        _url("redis", "rediss", "unix"),
+        "Valkey or Redis for jobs and websockets; empty: an embedded Valkey under the data folder.",
+        secret=True,
+    )
+    secret_key: str = _setting(
+        "LLMGW_SECRET_KEY",
+        "",
+        _text,
+        "Secret of the controllers (sessions, sealed keys); empty: made once under the data folder.",
+        secret=True,
+    )
     debug: bool = _setting("LLMGW_DEBUG", "0", _flag, "Django's debug pages. Never in production.")
-    log_level: str = _setting("LLMGW_LOG_LEVEL", "info", _one_of("debug", "info", "warning", "error"), "Least level that is logged.")
+    log_level: str = _setting(
+        "LLMGW_LOG_LEVEL", "info", _one_of("debug", "info", "warning", "error"), "Least level that is logged."
+    )
     log_style: str = _setting("LLMGW_LOG_STYLE", "json", _one_of("json", "text"), "Log lines as JSON or for people.")
     access_log: bool = _setting("LLMGW_ACCESS_LOG", "1", _flag, "One log line per request to the OpenAI endpoint.")
     max_body: int = _setting("LLMGW_MAX_BODY", str(16 * MIB), parse_bytes, "Largest request body.")
     max_json_depth: int = _setting("LLMGW_MAX_JSON_DEPTH", "64", _count, "Deepest nesting of a JSON request body.")
-    max_header_bytes: int = _setting("LLMGW_MAX_HEADER_BYTES", str(32 * KIB), parse_bytes, "Largest request head (line and headers).")
-    header_timeout: float = _setting("LLMGW_HEADER_TIMEOUT", "10", _seconds, "Longest time from the first byte of a request head to its last.")
-    body_timeout: float = _setting("LLMGW_BODY_TIMEOUT", "30", _seconds, "Longest pause between two pieces of a request body.")
-    keepalive_timeout: float = _setting("LLMGW_KEEPALIVE_TIMEOUT", "75", _seconds, "How long an idle client connection is kept.")
+    max_header_bytes: int = _setting(
+        "LLMGW_MAX_HEADER_BYTES", str(32 * KIB), parse_bytes, "Largest request head (line and headers)."
+    )
+    header_timeout: float = _setting(
+        "LLMGW_HEADER_TIMEOUT", "10", _seconds, "Longest time from the first byte of a request head to its last."
+    )
+    body_timeout: float = _setting(
+        "LLMGW_BODY_TIMEOUT", "30", _seconds, "Longest pause between two pieces of a request body."
+    )
+    keepalive_timeout: float = _setting(
+        "LLMGW_KEEPALIVE_TIMEOUT", "75", _seconds, "How long an idle client connection is kept."
+    )
     max_connections: int = _setting("LLMGW_MAX_CONNECTIONS", "4096", _count, "Most client connections at once.")
-    connect_timeout: float = _setting("LLMGW_CONNECT_TIMEOUT", "10", _seconds, "Longest time to connect to an engine or node.")
-    first_byte_timeout: float = _setting("LLMGW_FIRST_BYTE_TIMEOUT", "600", _seconds, "Longest time from a request's end to the first byte of an engine's answer (prefill included).")
-    idle_timeout: float = _setting("LLMGW_IDLE_TIMEOUT", "300", _seconds, "Longest pause between two pieces of an engine's answer; comments count as life.")
-    keepalive_comment: float = _setting("LLMGW_KEEPALIVE_COMMENT", "15", _seconds, "How long a streaming client waits in silence before it is sent a comment.")
-    write_timeout: float = _setting("LLMGW_WRITE_TIMEOUT", "60", _seconds, "Longest time a client may take to read what is already buffered for it.")
-    drain_timeout: float = _setting("LLMGW_DRAIN_TIMEOUT", "60", _seconds, "Longest time that running requests of a replica may take to finish before it stops.")
+    connect_timeout: float = _setting(
+        "LLMGW_CONNECT_TIMEOUT", "10", _seconds, "Longest time to connect to an engine or node."
+    )
+    first_byte_timeout: float = _setting(
+        "LLMGW_FIRST_BYTE_TIMEOUT",
+        "600",
+        _seconds,
+        "Longest time from a request's end to the first byte of an engine's answer (prefill included).",
+    )
+    idle_timeout: float = _setting(
+        "LLMGW_IDLE_TIMEOUT",
+        "300",
+        _seconds,
+        "Longest pause between two pieces of an engine's answer; comments count as life.",
+    )
+    keepalive_comment: float = _setting(
+        "LLMGW_KEEPALIVE_COMMENT",
+        "15",
+        _seconds,
+        "How long a streaming client waits in silence before it is sent a comment.",
+    )
+    write_timeout: float = _setting(
+        "LLMGW_WRITE_TIMEOUT", "60", _seconds, "Longest time a client may take to read what is already buffered for it."
+    )
+    drain_timeout: float = _setting(
+        "LLMGW_DRAIN_TIMEOUT",
+        "60",
+        _seconds,
+        "Longest time that running requests of a replica may take to finish before it stops.",
+    )
     heartbeat: float = _setting("LLMGW_HEARTBEAT", "1", _seconds, "Seconds between two heartbeats of the agent.")
-    reconcile: float = _setting("LLMGW_RECONCILE", "2", _seconds, "Seconds between two looks of the reconciler; changes are looked at at once.")
-    engine_start_timeout: float = _setting("LLMGW_ENGINE_START_TIMEOUT", "1200", _seconds, "Longest time an engine may take to become ready, unless its profile says otherwise.")
-    engine_log_bytes: int = _setting("LLMGW_ENGINE_LOG_BYTES", str(4 * MIB), parse_bytes, "Most that is kept of one engine's log.")
-    threads: int = _setting("LLMGW_THREADS", "0", lambda v: int(v) if v.isdecimal() else _count(v), "Threads of a CPU engine whose profile names none; 0: half of the cores.")
+    reconcile: float = _setting(
+        "LLMGW_RECONCILE", "2", _seconds, "Seconds between two looks of the reconciler; changes are looked at at once."
+    )
+    engine_start_timeout: float = _setting(
+        "LLMGW_ENGINE_START_TIMEOUT",
+        "1200",
+        _seconds,
+        "Longest time an engine may take to become ready, unless its profile says otherwise.",
+    )
+    engine_log_bytes: int = _setting(
+        "LLMGW_ENGINE_LOG_BYTES", str(4 * MIB), parse_bytes, "Most that is kept of one engine's log."
+    )
+    threads: int = _setting(
+        "LLMGW_THREADS",
+        "0",
+        lambda v: int(v) if v.isdecimal() else _count(v),
+        "Threads of a CPU engine whose profile names none; 0: half of the cores.",
+    )
     node_name: str = _setting("LLMGW_NODE_NAME", "", _text, "Name of this node; empty: the host name.")
-    data_free: int = _setting("LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder.")
+    data_free: int = _setting(
+        "LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder."
+    )
 
     @property
     def run(self) -> Path:
@@ -196,7 +278,9 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
             problems.append(f"{meta['env']}{shown} was refused: {error}")
     ports = [values.get(name) for name in ("port", "node_port", "metrics_port")]
     if not problems and len(set(ports)) < 3:
-        problems.append("LLMGW_PORT, LLMGW_NODE_PORT and LLMGW_METRICS_PORT must differ: choose another for one of them")
+        problems.append(
+            "LLMGW_PORT, LLMGW_NODE_PORT and LLMGW_METRICS_PORT must differ: choose another for one of them"
+        )
     if problems:
         raise ConfigError(problems)
     return Config(**values)
