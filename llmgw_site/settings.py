@@ -42,7 +42,7 @@ APPEND_SLASH = False
 
 INSTALLED_APPS = [
     "daphne",
-    "unfold",
+    "unfold.apps.BasicAppConfig",  # the default one would put its own admin site in the place of ours
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -135,7 +135,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["llmgw_site.api.ModelPermissions"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["llmgw_site.api.BoundedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "llmgw_site.api.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "llmgw_site.api.render_exception",
@@ -149,6 +149,16 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+}
+
+# --- the console's theme
+UNFOLD = {
+    "SITE_TITLE": "llmgw",
+    "SITE_HEADER": "llmgw",
+    "SITE_SUBHEADER": "LLM cluster",
+    "SITE_SYMBOL": "hub",
+    "SHOW_HISTORY": True,
+    "SHOW_VIEW_ON_SITE": False,
 }
 
 # --- logs go through llmgw_site.lib.logs, set up by the command that starts the process

@@ -6,6 +6,11 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
+from llmgw_site import schema  # noqa: F401 - tells the OpenAPI schema how admin tokens travel
+
+handler404 = "llmgw_site.api.not_found"
+handler500 = "llmgw_site.api.server_error"
+
 urlpatterns = [
     path("api/v1/schema", SpectacularAPIView.as_view(), name="schema"),
     path("api/v1/docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),

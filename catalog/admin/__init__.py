@@ -1,0 +1,1 @@
+"""The catalogue's pages in the console. Every save is a call of a service."""

@@ -1,0 +1,10 @@
+"""The catalogue's tables. Re-exports, nothing else. Rows are written by `catalog.services` only."""
+
+from catalog.models.events import Event
+from catalog.models.keys import ApiKey
+from catalog.models.profiles import Profile
+from catalog.models.scopes import Organisation, Project, Team
+from catalog.models.served import Model
+from catalog.models.tokens import AdminToken
+
+__all__ = ["AdminToken", "ApiKey", "Event", "Model", "Organisation", "Profile", "Project", "Team"]

@@ -1,0 +1,27 @@
+"""Columns that several tables share."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.core.validators import RegexValidator
+from django.db import models
+
+from llmgw_site.lib.clock import new_id
+
+LABEL = r"\A[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?\Z"
+"""A name for people: no control characters, no space at either end."""
+
+
+def id_field(kind: str) -> Any:
+    """The primary key of every table: a readable id that says what it names, such as `key_0mhx3k…`."""
+    return models.CharField(primary_key=True, max_length=40, default=partial(new_id, kind), editable=False)
+
+
+def label_field(help_text: str = "", *, unique: bool = False) -> Any:
+    """A name for people, 1 to 100 characters."""
+    wrong = "A name has 1 to 100 printable characters and no space at its ends."
+    return models.CharField(
+        max_length=100, unique=unique, help_text=help_text, validators=[RegexValidator(LABEL, wrong, code="name")]
+    )

@@ -1,0 +1,42 @@
+"""Keys of the OpenAI endpoint."""
+
+from __future__ import annotations
+
+from django.db import models as db
+from django.db.models import Q
+
+from catalog.models.fields import id_field, label_field
+from catalog.models.scopes import Project
+
+
+class ApiKey(db.Model):
+    """A key by its hash; its text was shown once. A revoked key stays as a row, so that usage keeps its name."""
+
+    id = id_field("key")
+    project = db.ForeignKey(Project, on_delete=db.PROTECT, related_name="keys")
+    name = label_field("What it is for. Free again once the key is revoked.")
+    sha256 = db.CharField("SHA-256", max_length=64, unique=True, editable=False)
+    prefix = db.CharField(max_length=20, editable=False, help_text="Its first characters; safe to show.")
+    models = db.JSONField(
+        "models", null=True, blank=True, default=None, help_text="Names of the models it may use; empty: all."
+    )
+    created_by = db.CharField(max_length=200, editable=False)
+    created_at = db.DateTimeField(auto_now_add=True)
+    expires_at = db.DateTimeField(null=True, blank=True, help_text="Refused from then on; empty: never.")
+    revoked_at = db.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = db.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        verbose_name = "API key"
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            db.UniqueConstraint(
+                fields=["project", "name"],
+                condition=Q(revoked_at__isnull=True),
+                name="catalog_key_name_once",
+                violation_error_message="This project has a key of that name: revoke it first, or choose another.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
