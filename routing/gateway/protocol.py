@@ -1,0 +1,308 @@
+"""The listeners' HTTP/1.1 protocol: uvicorn's, with the bounds that it lacks.
+
+    over what                                       answer
+    head bytes (request line and headers)           431 headers_too_large
+    time from a head's first byte to its last       408 headers_too_slow
+    Content-Length                                  413 body_too_large   before a byte of the body is read
+    pause between two pieces of a body              408 body_too_slow
+    what is no HTTP/1.1                             400 invalid_http
+    connections at once                             503 too_many_connections
+    idle between requests, or before the first      the connection is closed
+    write buffer that the client does not read      the connection is dropped
+
+Nothing bounds how long an answer may stream. A refusal is an OpenAI-shaped JSON object with `connection: close`; where
+an earlier answer is still under way on the connection, that one is finished and the connection closed after it.
+
+Costs one timer for a connection, which is moved only where it would fire too late. Written against uvicorn 0.54,
+`uvicorn/protocols/http/httptools_impl.py`; tests/routing/gateway/test_protocol.py holds what we rely on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import httptools
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.logs import event
+
+log = logging.getLogger(__name__)
+
+_LINGER = 1.0
+"""Seconds for which a refused client may go on sending, so that it can read why (a reset would tear that up)."""
+_PROGRESS = 64 * 1024
+"""Bytes that a slow reader has to take within the write timeout to be given another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Bytes, seconds, connections."""
+
+    head_bytes: int
+    head_time: float
+    body_bytes: int
+    body_pause: float
+    idle: float
+    write: float
+    connections: int
+
+
+class _Refusal(Exception):
+    """Raised in a parser callback, so that the parser stops there."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.answer = _answer(status, code, message)
+        self.code = code
+
+
+def _answer(status: int, code: str, message: str) -> bytes:
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    body = orjson.dumps({"error": {"message": message, "type": kind, "code": code, "param": None}})
+    retry = b"retry-after: 1\r\n" if status == 503 else b""
+    return b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b" % (
+        STATUS_LINE[status],
+        len(body),
+        retry,
+        body,
+    )
+
+
+_NO_HTTP = _Refusal(400, "invalid_http", "The request is no valid HTTP/1.1: check what your client or proxy sends.")
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Made by `protocol_class`, which sets `bounds`."""
+
+    bounds: ClassVar[Bounds]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head = False
+        self._in_body = False
+        self._head_size = 0  # of a head that did not come in one read
+        self._head_may_be_long = False
+        self._unwanted = 0  # body bytes that came after the answer
+        self._refused = False
+        self._due = 0.0  # when the client is too slow; 0: it is not its turn
+        self._write_due = 0.0
+        self._write_left = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    # --- the connection ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        bounds = self.bounds
+        if len(self.connections) > bounds.connections:
+            event(log, "connection_refused", level=logging.WARNING, connections=bounds.connections)
+            self._refused = True
+            self.transport.write(
+                _answer(503, "too_many_connections", "The gateway has all the connections it may have: try again.")
+            )
+            self.transport.close()
+            self._watch_write()
+            return
+        self._due = self.loop.time() + bounds.idle
+        self._arm(self._due)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._disarm()
+        super().handle_websocket_upgrade()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        now = self.loop.time()
+        was_in_head = self._in_head
+        size = self._head_size + len(data)
+        self._head_may_be_long = size > self.bounds.head_bytes
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._refuse(error.__context__ if isinstance(error.__context__, _Refusal) else _NO_HTTP)
+            return
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
+        if self._in_head:
+            self._head_size = size if was_in_head else len(data)
+            if self._head_size > self.bounds.head_bytes:
+                self._refuse(self._head_too_large())
+                return
+            if not was_in_head:
+                self._due = now + self.bounds.head_time
+        elif self._in_body:
+            self._due = now + self.bounds.body_pause
+            if self.cycle.response_complete:
+                self._unwanted += len(data)
+                if self._unwanted > self.bounds.body_bytes:
+                    self.transport.abort()
+                    return
+        elif not self.cycle.response_complete:
+            self._due = 0.0  # our turn
+            return
+        self._arm(self._due)
+
+    # --- the parser ---
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        bounds = self.bounds
+        if self._head_may_be_long:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > bounds.head_bytes:
+                raise self._head_too_large()
+        for name, value in self.headers:
+            if name == b"content-length" and int(value) > bounds.body_bytes:
+                raise _Refusal(
+                    413,
+                    "body_too_large",
+                    f"The request body of {int(value)} bytes is over the bound of {bounds.body_bytes}: send less.",
+                )
+        super().on_headers_complete()
+        self._in_head = False
+        self._in_body = True
+        self._head_size = self._unwanted = 0
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            self._watch_write()  # closing waits for the client to read
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif not self._in_head and not self._in_body:
+            self._due = self.loop.time() + self.bounds.idle
+            self._arm(self._due)
+
+    # --- writing ---
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_write()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._write_due = 0.0
+
+    def _watch_write(self) -> None:
+        self._write_left = self.transport.get_write_buffer_size()
+        if self._write_left:
+            self._write_due = self.loop.time() + self.bounds.write
+            self._arm(self._write_due)
+
+    # --- refusing ---
+
+    def _head_too_large(self) -> _Refusal:
+        bound = self.bounds.head_bytes
+        return _Refusal(431, "headers_too_large", f"Request line and headers are over {bound} bytes: send fewer.")
+
+    def _refuse(self, refusal: _Refusal) -> None:
+        """Answer what is being read, if it is its turn, and close."""
+        event(log, "request_refused", code=refusal.code, client=self.client[0] if self.client else None)
+        self._refused = True
+        self._in_head, in_body, self._in_body = False, self._in_body, False
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not in_body:  # an earlier request's answer is under way: it is finished, then the connection ends
+                cycle.keep_alive = False
+                self._due = 0.0
+                return
+            cycle.disconnected = True  # its app hears that the client is gone
+            cycle.message_event.set()
+            if cycle.response_started or self.pipeline:
+                self.transport.abort()
+                return
+        self.transport.write(refusal.answer)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self._due = self.loop.time() + _LINGER
+            self._arm(self._due)
+        else:
+            self.transport.close()
+            self._watch_write()
+
+    # --- time ---
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self.loop.call_at(at, self._on_timer)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due = self._write_due = 0.0
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        soon = self.loop.time() + 0.001
+        if self._write_due and self._write_due <= soon:
+            left = self.transport.get_write_buffer_size()
+            if self._write_left - left < _PROGRESS:
+                event(log, "client_does_not_read", unread=left, client=self.client[0] if self.client else None)
+                self.transport.abort()
+                return
+            self._watch_write()
+        if self._due and self._due <= soon:
+            self._too_slow()
+        for due in (self._due, self._write_due):
+            if due > soon:
+                self._arm(due)
+
+    def _too_slow(self) -> None:
+        bounds = self.bounds
+        if self._refused:
+            self.transport.abort()
+        elif self._in_head:
+            message = f"The request's headers did not come within {bounds.head_time:g} s."
+            self._refuse(_Refusal(408, "headers_too_slow", message))
+        elif self._in_body and self.flow.read_paused:
+            self._due = self.loop.time() + bounds.body_pause  # it waits for us
+        elif self._in_body:
+            message = f"The request's body paused for more than {bounds.body_pause:g} s."
+            self._refuse(_Refusal(408, "body_too_slow", message))
+        elif self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+
+def protocol_class(config: Config) -> type[BoundedProtocol]:
+    """The protocol with this configuration's bounds; pass it to uvicorn as `http`."""
+    bounds = Bounds(
+        head_bytes=config.max_header_bytes,
+        head_time=config.header_timeout,
+        body_bytes=config.max_body,
+        body_pause=config.body_timeout,
+        idle=config.keepalive_timeout,
+        write=config.write_timeout,
+        connections=config.max_connections,
+    )
+    return type("GatewayProtocol", (BoundedProtocol,), {"bounds": bounds})
