@@ -1,0 +1,49 @@
+"""`llmgw up`: what must hold before anything starts, then the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from llmgw_site.lib import files
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Refused
+from llmgw_site.up import ports, processes
+from llmgw_site.up.lock import Lock
+from llmgw_site.up.supervisor import Supervisor
+from llmgw_site.up.terminal import Terminal
+
+SOCKET_PATH_LIMIT = 107
+"""Bytes of a unix socket's path, without the final zero: unix(7)."""
+
+
+def run(config: Config, *, keep_engines: bool = False) -> int:
+    """Start everything and stay until a signal; the exit status of the command."""
+    terminal = Terminal()
+    longest = len(bytes(config.web_socket)) + len("valkey") - len("web")
+    if longest > SOCKET_PATH_LIMIT:
+        print(
+            f"llmgw: the path of the data folder is {longest - SOCKET_PATH_LIMIT} bytes too long for the unix sockets in "
+            f"it: set LLMGW_DATA to a shorter one than {config.data}",
+            file=sys.stderr,
+        )
+        return 1
+    lock = Lock(config)
+    try:
+        files.private_folder(config.data)
+        lock.take()
+    except (Refused, OSError) as error:
+        print(f"llmgw: {error}", file=sys.stderr)
+        return 1
+    try:
+        left = processes.services_of(config.data)
+        if left:  # the supervisor before us was killed; we hold the lock, so nobody else cares for these
+            terminal.say(f"ending {len(left)} processes of an `up` that was killed")
+            processes.end(left, patience=5.0)
+        problems = ports.problems(config)
+        if problems:
+            print("\n".join(f"llmgw: {problem}" for problem in problems), file=sys.stderr)
+            return 1
+        return asyncio.run(Supervisor(config, terminal, keep_engines=keep_engines).run())
+    finally:
+        lock.release()

@@ -1,0 +1,64 @@
+"""What the supervisor says: plain lines, and on a terminal one moving line for what is being waited for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+from llmgw_site.lib.units import format_seconds
+
+STILL = 10.0
+"""Seconds after which a wait says again that it goes on, where lines cannot move."""
+
+
+class Terminal:
+    """`say` for what happened, `waiting` (as often as one likes) for what is being waited for."""
+
+    def __init__(self, out: TextIO = sys.stdout) -> None:
+        self._out = out
+        self._moving = out.isatty()
+        self._began = time.monotonic()
+        self._what = ""
+        self._since = self._told = 0.0
+        self._drawn = False
+
+    def say(self, text: str) -> None:
+        """A line that stays. The time since the start stands before it."""
+        self._erase()
+        stamp = f"{time.monotonic() - self._began:6.1f} s  "
+        if self._moving:
+            stamp = f"\x1b[2m{stamp}\x1b[0m"
+        self._write(f"{stamp}{text}\n")
+
+    def block(self, text: str) -> None:
+        """Lines without a stamp, to be read and copied."""
+        self._erase()
+        self._write(f"\n{text}\n\n")
+
+    def waiting(self, what: str) -> None:
+        """What is being waited for now; never more than STILL seconds pass without a word about it."""
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._since, self._told = what, now, now
+            if not self._moving:
+                self.say(f"waiting: {what}")
+        if self._moving:
+            self._erase()
+            self._write(f"   ...    {what} ({format_seconds(now - self._since)})"[:120])
+            self._drawn = True
+        elif now - self._told >= STILL:
+            self._told = now
+            self.say(f"still waiting: {what} ({format_seconds(now - self._since)})")
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._write("\r\x1b[K")
+            self._drawn = False
+
+    def _write(self, text: str) -> None:
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except (OSError, ValueError):  # nobody reads any more; the services go on
+            pass
