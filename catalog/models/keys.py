@@ -34,6 +34,7 @@ class ApiKey(db.Model):
                 fields=["project", "name"],
                 condition=Q(revoked_at__isnull=True),
                 name="catalog_key_name_once",
+                violation_error_code="name_taken",
                 violation_error_message="This project has a key of that name: revoke it first, or choose another.",
             ),
         ]

@@ -63,6 +63,7 @@ class Profile(models.Model):
             models.UniqueConstraint(
                 fields=["model", "name"],
                 name="catalog_profile_name_once",
+                violation_error_code="name_taken",
                 violation_error_message="This model has a profile of that name.",
             ),
             models.CheckConstraint(

@@ -35,6 +35,7 @@ class Team(models.Model):
             models.UniqueConstraint(
                 fields=["organisation", "name"],
                 name="catalog_team_name_once",
+                violation_error_code="name_taken",
                 violation_error_message="This organisation has a team of that name.",
             )
         ]
@@ -57,6 +58,7 @@ class Project(models.Model):
             models.UniqueConstraint(
                 fields=["team", "name"],
                 name="catalog_project_name_once",
+                violation_error_code="name_taken",
                 violation_error_message="This team has a project of that name.",
             )
         ]

@@ -32,6 +32,7 @@ class AdminToken(models.Model):
                 fields=["user", "name"],
                 condition=Q(revoked_at__isnull=True),
                 name="catalog_token_name_once",
+                violation_error_code="name_taken",
                 violation_error_message="This user has a token of that name: revoke it first, or choose another.",
             ),
         ]

@@ -1,0 +1,55 @@
+"""The one writer of events. Called inside the transaction of the change itself: no change without its event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from catalog.models import Event
+
+SECRETS = frozenset({"sha256", "password", "sealed_private_key"})
+"""Columns that never stand in an event, whatever a caller passes."""
+
+
+def append(
+    *,
+    actor: str,
+    kind: str,
+    subject_kind: str,
+    subject_id: str,
+    message: str = "",
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    why: str = "",
+) -> Event:
+    """Record that `actor` did `kind` to a subject; `before` and `after` hold the fields that changed."""
+    return Event.objects.create(
+        actor=actor[:200],
+        kind=kind,
+        subject_kind=subject_kind,
+        subject_id=subject_id,
+        message=message,
+        before=plain(before),
+        after=plain(after),
+        why=why,
+    )
+
+
+def plain(fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Fields as JSON keeps them: times as ISO text, rows by their id, secrets left out."""
+    if fields is None:
+        return None
+    return {name: _plain(value) for name, value in fields.items() if name not in SECRETS}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(getattr(value, "pk", value))

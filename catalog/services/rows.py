@@ -1,0 +1,135 @@
+"""How a row of the catalogue gets into its table: checked, written, recorded, told, in one transaction.
+
+`add`, `change` and `remove` are what every service of this room ends in. A value that a column does not allow, or a
+name that is taken, is a Refused; a race that only the table's constraint sees is one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db import IntegrityError, models, transaction
+from django.db.models import ProtectedError, RestrictedError
+
+from catalog.services import events
+from catalog.signals import catalogue_changed
+from llmgw_site.lib.errors import Kind, Refused
+
+Row = TypeVar("Row", bound=models.Model)
+UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "created_by"})
+
+
+def noun(row: models.Model) -> str:
+    """What events call this kind of row: `model`, `apikey` as `key`, `admintoken` as `token`."""
+    name = str(row._meta.model_name)
+    return {"apikey": "key", "admintoken": "token"}.get(name, name)
+
+
+def watched(row: models.Model, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The fields of a row that an event shows."""
+    wanted = set(names) if names is not None else None
+    return {
+        field.name: field.value_from_object(row)
+        for field in row._meta.concrete_fields
+        if field.name not in UNWATCHED and (wanted is None or field.name in wanted)
+    }
+
+
+@transaction.atomic
+def add(row: Row, *, actor: str, message: str) -> Row:
+    """Insert a new row."""
+    check(row)
+    _save(row, force_insert=True)
+    _record(row, actor=actor, kind=f"{noun(row)}_added", message=message, after=watched(row))
+    return row
+
+
+@transaction.atomic
+def change(row: Row, changes: Mapping[str, Any], *, actor: str, message: str, kind: str = "", why: str = "") -> Row:
+    """Set these fields of a row, read anew under its lock. No event and no signal if nothing differs.
+
+    Writes only what changed, so two people who change different fields at once both succeed. The row passed in is
+    brought up to date.
+    """
+    fresh = lock(row)
+    before = watched(fresh, changes)
+    for name, value in changes.items():
+        setattr(fresh, name, value)
+    after = watched(fresh, changes)
+    differing = [name for name in after if after[name] != before[name]]
+    if differing:
+        check(fresh)
+        touched = [field.name for field in fresh._meta.concrete_fields if field.name == "updated_at"]
+        _save(fresh, update_fields=[*differing, *touched])
+        _record(
+            fresh,
+            actor=actor,
+            kind=kind or f"{noun(fresh)}_changed",
+            message=message,
+            before={name: before[name] for name in differing},
+            after={name: after[name] for name in differing},
+            why=why,
+        )
+    row.refresh_from_db()
+    return row
+
+
+@transaction.atomic
+def remove(row: models.Model, *, actor: str, message: str) -> None:
+    """Delete a row. Refused if others hang on it."""
+    fresh = lock(row)
+    subject, before = str(fresh.pk), watched(fresh)
+    try:
+        fresh.delete()
+    except (ProtectedError, RestrictedError) as error:
+        held = sorted({str(item._meta.verbose_name_plural) for item in _holders(error)})
+        raise Refused(
+            Kind.CONFLICT, "still_in_use", f"{message} was refused: it still has {', '.join(held)}. Remove those first."
+        ) from None
+    fresh.pk = subject
+    _record(fresh, actor=actor, kind=f"{noun(fresh)}_removed", message=message, before=before)
+
+
+def lock(row: Row) -> Row:
+    """The row as it is now, held until the transaction ends (on SQLite the whole transaction already holds it)."""
+    manager: Any = type(row)._default_manager
+    fresh: Row | None = manager.select_for_update().filter(pk=row.pk).first()
+    if fresh is None:
+        raise Refused(Kind.NOT_FOUND, "not_found", f"This {noun(row)} was removed meanwhile.")
+    return fresh
+
+
+def check(row: models.Model) -> None:
+    """Every rule that columns and constraints state, as one refusal with the field at fault."""
+    try:
+        row.full_clean()
+    except ValidationError as error:
+        name, problem = next((field, items[0]) for field, items in error.error_dict.items())
+        param = None if name == NON_FIELD_ERRORS else name
+        text = " ".join(problem.messages)
+        if problem.code in ("name_taken", "unique"):
+            raise Refused(Kind.CONFLICT, "name_taken", text, param="name") from None
+        raise Refused(Kind.INVALID, "invalid_value", f"{param}: {text}" if param else text, param=param) from None
+
+
+def _save(row: models.Model, **options: Any) -> None:
+    try:
+        with transaction.atomic():  # a savepoint: the caller's transaction stays usable
+            row.save(**options)
+    except IntegrityError:
+        raise Refused(
+            Kind.CONFLICT, "name_taken", f"Another {noun(row)} of that name was made at the same moment.", param="name"
+        ) from None
+
+
+def _record(row: models.Model, *, actor: str, kind: str, message: str, **shown: Any) -> None:
+    subject = {"subject_kind": noun(row), "subject_id": str(row.pk)}
+    events.append(actor=actor, kind=kind, message=message, **subject, **shown)
+    transaction.on_commit(partial(catalogue_changed.send_robust, sender=type(row), **subject))
+
+
+def _holders(error: ProtectedError | RestrictedError) -> Iterable[Any]:
+    return error.protected_objects if isinstance(error, ProtectedError) else error.restricted_objects
