@@ -1,0 +1,97 @@
+"""The command line and environment of an engine, from what the profile says. Pure; see tests for the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from catalog.domain.engine_args import vet
+from llmgw_site.lib.errors import Kind, Refused
+
+DEFAULT_CONTEXT = 4096
+"""Tokens per slot of a profile that names none. An engine never takes more than the model was trained for."""
+DEFAULT_SLOTS = 4
+CACHE_RAM_MIB = 256
+"""llama.cpp's prompt cache in memory, of a profile without a reservation; with one, an eighth of it, at most this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What to run. 0 and "" mean the defaults above; `port` and `threads` are the node's to choose."""
+
+    model: str
+    weights: str
+    port: int
+    threads: int
+    context: int = 0
+    slots: int = 0
+    memory: int = 0
+    embeddings: bool = False
+    pooling: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def slot_context(self) -> int:
+        return self.context or DEFAULT_CONTEXT
+
+    @property
+    def slot_count(self) -> int:
+        return self.slots or DEFAULT_SLOTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """`env` is added to the cleaned environment of the child; no secret stands in either."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def command(engine: str, program: tuple[str, ...], run: Run, *, launcher: bool = False) -> Command:
+    """The command that runs `run` with `program`, the beginning of the command line.
+
+    launcher: `program` is our own launcher of the wheel, not a llama-server binary.
+    Raises Refused (`engine_args_refused`) if the profile's args or env do not pass the vetting.
+    """
+    vetted = vet(engine, run.args, run.env)
+    if vetted.refusals:
+        raise Refused(
+            Kind.INVALID,
+            "engine_args_refused",
+            " ".join(refusal.message for refusal in vetted.refusals),
+            extra={"refusals": [vars(refusal) for refusal in vetted.refusals]},
+        )
+    if not run.weights.startswith("/") or not run.weights.isprintable():
+        # an absolute path can be neither a flag nor a repository's name, which an engine would download
+        raise Refused(
+            Kind.INVALID, "weights_path", f"The weights' path {run.weights!r} is not absolute: name it from /."
+        )
+    ours = _llama_cpp(run, launcher) if engine == "llama.cpp" else _vllm(run)
+    return Command(argv=(*program, *ours, *vetted.argv), env=dict(vetted.env))
+
+
+def _llama_cpp(run: Run, launcher: bool) -> tuple[str, ...]:
+    cache = min(CACHE_RAM_MIB, run.memory // 8 >> 20) if run.memory else CACHE_RAM_MIB
+    argv = ["--model", run.weights, "--alias", run.model, "--port", str(run.port)]
+    # llama.cpp's context is the sum over the slots
+    argv += ["--ctx-size", str(run.slot_context * run.slot_count), "--parallel", str(run.slot_count)]
+    argv += ["--threads", str(run.threads), "--cache-ram", str(cache)]
+    if run.embeddings:
+        argv += ["--embeddings"]
+        if run.pooling:
+            argv += ["--pooling", run.pooling]
+    if not launcher:  # what the launcher sets by itself
+        argv += ["--host", "127.0.0.1", "--metrics", "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"]
+    return tuple(argv)
+
+
+def _vllm(run: Run) -> tuple[str, ...]:
+    argv = [run.weights, "--served-model-name", run.model, "--host", "127.0.0.1", "--port", str(run.port)]
+    if run.context:
+        argv += ["--max-model-len", str(run.context)]
+    if run.slots:
+        argv += ["--max-num-seqs", str(run.slots)]
+    if run.embeddings:
+        argv += ["--runner", "pooling"]
+    return tuple(argv)

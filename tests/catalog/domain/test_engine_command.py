@@ -1,0 +1,66 @@
+"""Command lines by tables: what is said, in which order, and what stops it."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.domain.engine_command import Command, Run, command
+from llmgw_site.lib.errors import Refused
+
+RUN = Run(model="m", weights="/w/m.gguf", port=4000, threads=3)
+
+
+def run(**changes: object) -> Run:
+    return Run(**{**vars(RUN), **changes})  # type: ignore[arg-type]
+
+
+LAUNCHER = ("--model", "/w/m.gguf", "--alias", "m", "--port", "4000")
+TABLE = [
+    (
+        "llama.cpp", True, RUN,
+        (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256"),
+    ),
+    (
+        "llama.cpp", True, run(context=1000, slots=3, memory=1 << 30, args=("-b", "64")),
+        (*LAUNCHER, "--ctx-size", "3000", "--parallel", "3", "--threads", "3", "--cache-ram", "128", "--batch-size", "64"),
+    ),
+    (
+        "llama.cpp", True, run(embeddings=True, pooling="mean", slots=1, context=512),
+        (*LAUNCHER, "--ctx-size", "512", "--parallel", "1", "--threads", "3", "--cache-ram", "256", "--embeddings", "--pooling", "mean"),
+    ),
+    (
+        "llama.cpp", False, run(context=512, slots=2),
+        (*LAUNCHER, "--ctx-size", "1024", "--parallel", "2", "--threads", "3", "--cache-ram", "256", "--host", "127.0.0.1",
+         "--metrics", "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"),
+    ),
+    (
+        "vllm", False, run(context=8192, slots=16, weights="/w/qwen", args=("--dtype", "bfloat16")),
+        ("/w/qwen", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "4000", "--max-model-len", "8192",
+         "--max-num-seqs", "16", "--dtype", "bfloat16"),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("engine", "launcher", "wanted", "argv"), TABLE)
+def test_the_command_line_of_an_engine(engine: str, launcher: bool, wanted: Run, argv: tuple[str, ...]) -> None:
+    assert command(engine, ("prog",), wanted, launcher=launcher) == Command(argv=("prog", *argv), env={})
+
+
+def test_a_llama_arg_variable_becomes_its_flag_and_tuning_stays_a_variable() -> None:
+    made = command("llama.cpp", ("p",), run(env={"LLAMA_ARG_TOP_K": "7", "OMP_PROC_BIND": "close"}), launcher=True)
+    assert made.argv[-2:] == ("--top-k", "7")
+    assert made.env == {"OMP_PROC_BIND": "close"}
+
+
+def test_hostile_arguments_stop_the_command_with_every_reason() -> None:
+    with pytest.raises(Refused) as caught:
+        command("llama.cpp", ("p",), run(args=("--tools", "all"), env={"LD_PRELOAD": "/x"}))
+    assert caught.value.code == "engine_args_refused"
+    assert "--tools" in caught.value.message
+    assert "LD_PRELOAD" in caught.value.message
+
+
+@pytest.mark.parametrize("weights", ["org/model", "", "-m", "w.gguf", "/a\nb"])
+def test_weights_that_are_no_absolute_path_are_refused(weights: str) -> None:
+    with pytest.raises(Refused, match="path"):
+        command("llama.cpp", ("p",), run(weights=weights))

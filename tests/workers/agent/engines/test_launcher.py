@@ -1,0 +1,65 @@
+"""The launcher understands what the vetting lets pass, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from catalog.domain.engine_flags import LLAMA_CPP, Flag, ValueKind
+from workers.agent.engines import launcher
+
+NEEDED = ["-m", "/w.gguf", "-a", "m", "--port", "1", "-c", "512", "-np", "2", "-t", "1", "--cache-ram", "0"]
+
+
+def test_every_allowed_flag_reaches_the_engine() -> None:
+    assert set(launcher.APPLY) == {flag.name for flag in LLAMA_CPP}
+
+
+def values(flag: Flag) -> list[str]:
+    if flag.kind is ValueKind.CHOICE:
+        return list(flag.choices)
+    return {
+        ValueKind.INT: [f"{flag.low:.0f}", f"{flag.high:.0f}"],
+        ValueKind.FLOAT: [f"{flag.low:.12g}", "1.0"],
+        ValueKind.NAME: ["chatml"],
+        ValueKind.JSON: ['{"enable_thinking": false}'],
+    }[flag.kind]
+
+
+@pytest.mark.parametrize("flag", LLAMA_CPP, ids=lambda flag: flag.name)
+def test_the_wheel_takes_each_allowed_flag_with_each_kind_of_value(flag: Flag) -> None:
+    pytest.importorskip("xllamacpp")
+    forms = [[name] for name in (flag.name, *flag.aliases)]
+    if flag.kind is ValueKind.PAIR:
+        forms.append(["--no-" + flag.name[2:]])
+    if flag.takes_value:
+        forms = [[*form, value] for form in forms for value in values(flag)]
+    for form in forms:
+        options = launcher.parser().parse_args([*NEEDED, *form])
+        made = launcher.params(options, key="k")
+        assert made.hostnames == ["127.0.0.1"]
+        assert (made.n_ctx, made.n_parallel, made.fit_params, made.kv_unified) == (512, 2, False, False)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [["--chat-template-f", "x"], ["--tools", "all"], ["--host", "0.0.0.0"], ["--log-file", "/x"], ["--lora", "/x"]],
+)
+def test_anything_else_is_refused(extra: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        launcher.parser().parse_args([*NEEDED, *extra])
+    assert "unrecognized arguments" in capsys.readouterr().err
+
+
+def test_without_a_key_it_does_not_start() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.agent.engines.launcher", *NEEDED],
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "LLMGW_ENGINE_KEY is not set" in done.stderr
