@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
         now = self.loop.time()
         was_in_head = self._in_head
         size = self._head_size + len(data)
-        self._head_may_be_long = size > self.bounds.head_bytes
+        self._head_may_be_long = size > self.bounds.head_bytes or (was_in_head and self._head_may_be_long)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -137,12 +137,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.handle_websocket_upgrade()
                 return
         if self._in_head:
-            self._head_size = size if was_in_head else len(data)
-            if self._head_size > self.bounds.head_bytes:
+            if not was_in_head:  # the read may have begun with an earlier message's body: it is not counted
+                self._due = now + self.bounds.head_time
+            elif size > self.bounds.head_bytes:
                 self._refuse(self._head_too_large())
                 return
-            if not was_in_head:
-                self._due = now + self.bounds.head_time
+            self._head_size = size if was_in_head or not self._head_may_be_long else 0
         elif self._in_body:
             self._due = now + self.bounds.body_pause
             if self.cycle.response_complete:
@@ -150,7 +150,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 if self._unwanted > self.bounds.body_bytes:
                     self.transport.abort()
                     return
-        elif not self.cycle.response_complete:
+        elif self.cycle is not None and not self.cycle.response_complete:
             self._due = 0.0  # our turn
             return
         self._arm(self._due)

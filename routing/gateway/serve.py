@@ -1,0 +1,171 @@
+"""`llmgw gateway`: three listeners in one process and on one event loop.
+
+The sockets are bound before anything is built, so that a taken port is the first thing one hears of. At SIGTERM or
+SIGINT the listeners close, running requests have GRACE seconds to end, and what is left is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from llmgw_site.lib import logs
+from llmgw_site.lib.config import Config
+from routing.gateway.protocol import protocol_class
+from routing.gateway.web_socket import MAX_MESSAGE
+
+log = logging.getLogger(__name__)
+
+GRACE = 8
+"""Seconds that running requests have at the end; `llmgw up` allows 10 for everything."""
+_BACKLOG = 2048
+
+
+class PortTakenError(Exception):
+    """A listener's address cannot be bound; the text names it and the variables to set."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One address and the variables it is set by."""
+
+    name: str
+    host: str
+    port: int
+    variable: str
+
+    def bind(self) -> socket.socket:
+        """The bound socket. Raises PortTakenError."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        handle = socket.socket(family, socket.SOCK_STREAM)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            handle.bind((self.host, self.port))
+            handle.listen(_BACKLOG)  # now, so that two gateways at once cannot both go on
+        except OSError as error:
+            handle.close()
+            what = "is taken by another program" if error.errno == errno.EADDRINUSE else f"cannot be bound: {error}"
+            host_variable = self.variable.replace("PORT", "HOST")
+            raise PortTakenError(
+                f"the {self.name} listener's address {self.host}:{self.port} {what}; "
+                f"set {self.variable} (or {host_variable}) to a free one"
+            ) from None
+        handle.setblocking(False)
+        return handle
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that leaves signals to us and says when it accepts."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepts = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepts.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listeners(config: Config) -> tuple[Listener, Listener, Listener]:
+    """Client, node and metrics."""
+    return (
+        Listener("client", config.host, config.port, "LLMGW_PORT"),
+        Listener("node", config.node_host, config.node_port, "LLMGW_NODE_PORT"),
+        Listener("metrics", config.metrics_host, config.metrics_port, "LLMGW_METRICS_PORT"),
+    )
+
+
+def _server(config: Config, app: Any) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            loop="none",
+            http=protocol_class(config),
+            ws="websockets-sansio",
+            ws_max_size=MAX_MESSAGE,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=GRACE,
+        )
+    )
+
+
+async def run(config: Config, *, ready: Callable[[], None] | None = None, gateway: Any = None) -> None:
+    """Serve until SIGTERM or SIGINT, or until cancelled; `ready` is called once all three listeners accept.
+
+    `gateway` is the `routing.gateway.lifespan.Gateway` to serve (default: one built from `config`).
+    """
+    sockets = []
+    try:
+        for listener in listeners(config):
+            sockets.append(listener.bind())
+        if gateway is None:
+            from routing.gateway import lifespan
+
+            gateway = lifespan.build(config)
+        await gateway.start()
+        try:
+            await _serve(config, gateway, sockets, ready)
+        finally:
+            await gateway.stop()
+    finally:
+        for handle in sockets:
+            handle.close()
+
+
+async def _serve(config: Config, gateway: Any, sockets: list[socket.socket], ready: Callable[[], None] | None) -> None:
+    loop = asyncio.get_running_loop()
+    servers = [_server(config, app) for app in (gateway.app, gateway.node_app, gateway.metrics_app)]
+
+    def stop() -> None:
+        for server in servers:
+            server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    tasks = [asyncio.ensure_future(server.serve([handle])) for server, handle in zip(servers, sockets, strict=True)]
+    try:
+        await asyncio.gather(*(server.accepts.wait() for server in servers))
+        logs.event(log, "gateway_ready", client=f"{config.host}:{config.port}", node_port=config.node_port)
+        if ready is not None:
+            ready()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        stop()  # one that ends by itself takes the others along: the supervisor starts all anew
+        await asyncio.gather(*tasks)
+        logs.event(log, "gateway_stopped")
+    finally:
+        stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def main(config: Config) -> None:
+    """The process `llmgw gateway`. Exits with 2 where an address cannot be bound."""
+    logs.setup(process="gateway", level=config.log_level, style=config.log_style)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start and stop are told by us
+    try:
+        uvloop.run(run(config))
+    except PortTakenError as error:
+        logs.event(log, "port_taken", level=logging.ERROR, message=str(error))
+        print(f"llmgw gateway: {error}", file=sys.stderr)  # noqa: T201 - for whoever started it by hand
+        sys.exit(2)
