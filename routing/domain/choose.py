@@ -1,0 +1,144 @@
+"""Which engine answers a request: the model's route, what is in flight, and dice in; a seat or a refusal out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.openai import SHOWN_NAME, model_not_found
+from routing.domain.snapshot import KeyEntry, ModelEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A ready engine. `key` is the engine's own; `slots` requests run at once, more wait in the engine."""
+
+    replica_id: str
+    host: str
+    port: int
+    key: str
+    slots: int = 1
+    served_name: str = ""  # name the engine wants in the body; empty: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A replica that cannot be used now, and why. `state` as in cluster.domain.states.ReplicaState."""
+
+    state: str
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A model of the catalogue with what this node has for it."""
+
+    model: ModelEntry
+    seats: tuple[Seat, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+
+
+RETRY_AFTER = {"pending": 5.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0}
+"""Seconds after which asking again makes sense, by the state of the replica that is nearest to ready."""
+_NEAREST = ("starting", "backoff", "draining", "pending", "failed")
+_WORDS = {
+    "pending": "its replica is being placed",
+    "starting": "its engine is starting",
+    "draining": "its engine is being stopped",
+    "backoff": "its engine ended and is started again after a pause",
+    "failed": "its engine could not be started",
+}
+
+
+def allowed(key: KeyEntry, name: str) -> bool:
+    """Whether this key may use the model."""
+    return key.models is None or name in key.models
+
+
+def choose(
+    route: Route | None,
+    key: KeyEntry,
+    *,
+    name: str,
+    embeddings: bool,
+    in_flight: Mapping[str, int],
+    dice: float,
+    without: Collection[str] = (),
+) -> Seat | Refused:
+    """The seat for a request for `name`, or why there is none. `dice` is in [0, 1); `without` names replicas tried.
+
+    1. not in the catalogue, or not allowed   404 `model_not_found`, one text for both
+    2. disabled                               503 `model_disabled` with the reason; asking again is no use by itself
+    3. the wrong kind of endpoint             400 `wrong_endpoint`
+    4. no ready engine                        503 `model_not_ready` with why and when to ask again
+    5. the least in flight per slot, before a slot is doubled; dice among equals
+    """
+    if route is None or not allowed(key, name):  # 1
+        return model_not_found(name)
+    model = route.model
+    if not model.enabled:  # 2
+        return _disabled(model)
+    if model.embeddings != embeddings:  # 3
+        return _wrong_endpoint(model)
+    seats = route.seats
+    if without:
+        seats = tuple(seat for seat in seats if seat.replica_id not in without)
+    if not seats:  # 4
+        return not_ready(route)
+    if len(seats) == 1:  # 5
+        return seats[0]
+    load = [in_flight.get(seat.replica_id, 0) / max(1, seat.slots) for seat in seats]
+    least = min(load)
+    best = [seat for seat, value in zip(seats, load, strict=True) if value == least]
+    return best[int(dice * len(best))]
+
+
+def _disabled(model: ModelEntry) -> Refused:
+    why = f": {model.reason.rstrip('.')}" if model.reason else ""
+    return Refused(
+        Kind.UNAVAILABLE,
+        "model_disabled",
+        f"The model '{model.name[:SHOWN_NAME]}' is disabled{why}. Ask an administrator to enable it, or use another model.",
+        param="model",
+        extra={"reason": model.code} if model.code else None,
+    )
+
+
+def _wrong_endpoint(model: ModelEntry) -> Refused:
+    name = model.name[:SHOWN_NAME]
+    message = (
+        f"The model '{name}' computes embeddings: send it to /v1/embeddings."
+        if model.embeddings
+        else f"The model '{name}' generates text and has no embeddings: send it to /v1/chat/completions."
+    )
+    return Refused(Kind.INVALID, "wrong_endpoint", message, param="model")
+
+
+def not_ready(route: Route) -> Refused:
+    """503 `model_not_ready`: the replica that is nearest to ready says why; else what the controllers know."""
+    nearest = min(
+        route.waiting,
+        key=lambda w: _NEAREST.index(w.state) if w.state in _NEAREST else len(_NEAREST),
+        default=None,
+    )
+    model = route.model
+    if nearest is not None:
+        why = _WORDS.get(nearest.state, f"its replica is {nearest.state}")
+        detail = nearest.message or model.reason
+        code, wait = nearest.code or model.code, RETRY_AFTER.get(nearest.state, 5.0)
+    else:
+        why, detail, code, wait = "no replica of it runs here", model.reason, model.code, 5.0
+    told = f" ({detail.rstrip('.')})" if detail else ""
+    extra = {"state": nearest.state if nearest else "absent"}
+    if code:
+        extra["reason"] = code
+    return Refused(
+        Kind.UNAVAILABLE,
+        "model_not_ready",
+        f"The model '{model.name[:SHOWN_NAME]}' is not ready: {why}{told}. Try again in {wait:.0f} s.",
+        param="model",
+        retry_after=wait,
+        extra=extra,
+    )

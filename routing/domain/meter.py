@@ -1,0 +1,230 @@
+"""Token and time accounting folded over an answer while it passes. Bytes in, the client's bytes out.
+
+The cost per chunk decides what one core carries, so a chunk in the middle of a stream is searched for four short words
+and never parsed; JSON is read only where one of them stands, and until the first token is seen.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from routing.domain import jsonbytes
+from routing.domain.sse import DONE, MOST_HELD, Event, Reader
+
+_USAGE = re.compile(rb'"(usage|timings)"\s*:\s*(?=\{)')
+LONGEST_USAGE = 16 << 10
+"""Bytes that a usage object may have; what is longer is none."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Tokens of one request; None is not known. `estimated`: counted from the events that passed."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached: int | None = None
+    estimated: bool = False
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def read_usage(usage: Any, counts: Counts) -> bool:
+    """Take an OpenAI usage object over; embeddings have no completion. False: it holds no counts."""
+    if type(usage) is not dict:
+        return False
+    prompt, completion = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens"))
+    if prompt is None and completion is None:
+        return False
+    counts.prompt, counts.completion, counts.estimated = prompt, completion, False
+    details = usage.get("prompt_tokens_details")
+    cached = _whole(details.get("cached_tokens")) if type(details) is dict else None
+    if cached is not None:
+        counts.cached = cached
+    return True
+
+
+def read_timings(timings: Any, counts: Counts) -> bool:
+    """Take llama.cpp's `timings` over: `prompt_n` tokens were computed, `cache_n` came from the cache."""
+    if type(timings) is not dict:
+        return False
+    prompt, cached = _whole(timings.get("prompt_n")), _whole(timings.get("cache_n"))
+    predicted = _whole(timings.get("predicted_n"))
+    if prompt is None or predicted is None:
+        return False
+    counts.prompt, counts.completion, counts.cached = prompt + (cached or 0), predicted, cached
+    counts.estimated = False
+    return True
+
+
+def find_counts(data: bytes, counts: Counts) -> int:
+    """Read `usage` and `timings` objects in JSON text; usage wins.
+
+    Within a JSON string the quotes would be escaped, so these are real fields. Returns where an object begins that
+    does not end within `data` (the caller brings more), else -1.
+    """
+    seen_usage = False
+    for match in _USAGE.finditer(data):
+        end = jsonbytes.value_end(data, match.end())
+        if end < 0:
+            return match.start()
+        try:
+            value = orjson.loads(data[match.end() : end])
+        except orjson.JSONDecodeError:
+            continue
+        if match[1] == b"usage":
+            seen_usage = read_usage(value, counts) or seen_usage
+        elif not seen_usage:
+            if counts.prompt is None or counts.estimated:
+                read_timings(value, counts)
+            elif counts.cached is None:
+                counts.cached = _whole(value.get("cache_n"))
+    return -1
+
+
+class BodyMeter:
+    """Reads the counts of an answer that is one JSON document, piece by piece, without keeping the document."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self._held = b""
+
+    def feed(self, piece: bytes) -> None:
+        data = self._held + piece if self._held else piece
+        if b'"usage"' not in data and b'"timings"' not in data:
+            self._held = data[-16:]  # a name may lie across the seam
+            return
+        rest = find_counts(data, self.counts)
+        self._held = data[rest:] if 0 <= rest and len(data) - rest <= LONGEST_USAGE else data[-16:]
+
+
+class StreamMeter:
+    """Reads an event stream on its way to the client.
+
+    strip   the client did not ask for usage, so the chunk that llmgw asked for is taken out (F14). Only then is an
+            event that came in parts held until it is whole; otherwise each piece goes on as it came.
+    """
+
+    def __init__(self, *, strip: bool) -> None:
+        self.counts = Counts()
+        self.first_token_at: float | None = None
+        self.done = False
+        """`[DONE]` was seen."""
+        self.error: str | None = None
+        """Code of an error event that the engine sent within the stream."""
+        self._strip = strip
+        self._reader = Reader()
+        self._events = 0
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether an event of llmgw's own may be put in here."""
+        return not self._reader.held or self._strip
+
+    def feed(self, piece: bytes, now: float) -> bytes:
+        """What of this piece goes to the client; `now` in seconds of the caller's clock."""
+        if (
+            self.first_token_at is not None
+            and not self._reader.held
+            and piece.endswith(b"\n\n")
+            and b'"usage"' not in piece
+            and b"[DONE]" not in piece
+            and b'"error"' not in piece
+            and b'"timings"' not in piece
+        ):
+            self._events += piece.count(b"\n\n")
+            return piece
+        return self._read(piece, now)
+
+    def _read(self, piece: bytes, now: float) -> bytes:
+        before = self._reader.held if self._strip else b""
+        events = self._reader.feed(piece)
+        dropped = False
+        kept = []
+        for event in events:
+            if self._look(event, now):
+                dropped = True
+            else:
+                kept.append(event.raw)
+        if len(self._reader.held) > MOST_HELD:
+            kept.append(self._reader.held)
+            self._reader.held = b""
+        if not self._strip:
+            return piece
+        if not dropped and not before and not self._reader.held:
+            return piece
+        return b"".join(kept)
+
+    def _look(self, event: Event, now: float) -> bool:
+        """Account for one event. True: it is the usage chunk that this client did not ask for."""
+        data = event.data
+        if data is None:
+            return False
+        if data == DONE:
+            self.done = True
+            return False
+        if b'"usage"' in data or b'"timings"' in data:
+            find_counts(data, self.counts)
+            if self._strip and _is_usage_chunk(data):
+                return True
+        if b'"error"' in data and self.error is None:
+            self.error = _error_code(data)
+        if self.first_token_at is None:
+            if not _has_token(data):
+                return False
+            self.first_token_at = now
+        self._events += 1
+        return False
+
+    def finish(self) -> bytes:
+        """At the end of the stream, however it came: the rest that was held. Fills in counts if none were reported."""
+        counts = self.counts
+        if counts.completion is None and self._events:
+            # Engines send one token an event, or a few when they run ahead: a lower bound, marked as estimated.
+            counts.completion, counts.estimated = self._events, True
+        rest = self._reader.held if self._strip else b""
+        self._reader.held = b""
+        return rest
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if type(value) is dict else {}
+
+
+def _is_usage_chunk(data: bytes) -> bool:
+    """The extra chunk of `include_usage`: counts, and an empty `choices`."""
+    value = _parse(data)
+    return type(value.get("usage")) is dict and value.get("choices") == []
+
+
+def _error_code(data: bytes) -> str | None:
+    error = _parse(data).get("error")
+    if error is None:
+        return None
+    code = error.get("code") if type(error) is dict else None
+    return code[:100] if type(code) is str and code and not code.isdecimal() else "engine_error"
+
+
+def _has_token(data: bytes) -> bool:
+    """Whether a chunk carries something generated: text, reasoning, a tool call."""
+    choices = _parse(data).get("choices")
+    if type(choices) is not list:
+        return False
+    for choice in choices:
+        if type(choice) is not dict:
+            continue
+        if choice.get("text"):
+            return True
+        delta = choice.get("delta")
+        if type(delta) is dict and any(value for name, value in delta.items() if name != "role"):
+            return True
+    return False

@@ -1,0 +1,252 @@
+"""What we read of a request to the OpenAI endpoints, and the shapes of what llmgw itself answers.
+
+Only the fields that llmgw acts on are checked; every other field is the engine's to judge and reaches it untouched.
+Source: OpenAI's API reference (chat completions, completions, embeddings, models, errors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain import jsonbytes
+from routing.domain.snapshot import ModelEntry
+
+CHAT, COMPLETIONS, EMBEDDINGS = "chat.completions", "completions", "embeddings"
+PATHS = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": COMPLETIONS,
+    "/v1/embeddings": EMBEDDINGS,
+}
+"""Path of the POST endpoints to their name in records and metrics."""
+MOST_CHOICES = 128
+"""Largest `n`, as at OpenAI; engines allow thousands, each a sequence of its own in memory."""
+SHOWN_NAME = 200
+"""Characters of a client's model name that an error message repeats."""
+
+_TYPES = {
+    Kind.UNAUTHORIZED: "authentication_error",
+    Kind.FORBIDDEN: "permission_error",
+    Kind.LIMITED: "rate_limit_error",
+    Kind.UNAVAILABLE: "server_error",
+    Kind.UPSTREAM: "server_error",
+    Kind.TIMEOUT: "server_error",
+    Kind.INTERNAL: "server_error",
+    Kind.LOOP: "server_error",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    """What a body asks for."""
+
+    model: str
+    stream: bool = False
+    include_usage: bool = False  # the client wants the usage chunk of a stream
+    has_stream_options: bool = False  # the member exists, whatever its value
+
+
+def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
+    """Read a body for `endpoint`. Raises Refused(INVALID), checked in this order:
+
+    1. `json_too_complex` more strings, objects or lists than reading them in the event loop allows
+    2. `json_too_deep`    nested deeper than `max_depth`; both are seen before anything is parsed
+    3. `invalid_json`     no JSON (RFC 8259), which includes bytes that are not UTF-8
+    4. `not_an_object`    JSON, but no object
+    5. `duplicate_field`  an object names a field twice: readers disagree on which one counts
+    6. `missing_field`, `invalid_type`, `invalid_value`   about the field in `param`
+    """
+    bones = jsonbytes.skeleton(body)
+    if bones is None:  # 1
+        raise _refused("json_too_complex", "The JSON body has too many strings, objects or lists: send a smaller one.")
+    if jsonbytes.too_deep(bones, max_depth):  # 2
+        raise _refused("json_too_deep", f"The JSON body is nested deeper than {max_depth} levels: send a flatter one.")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:  # 3
+        raise _refused("invalid_json", f"The body is not valid JSON ({_reason(error)}): send one JSON object.") from None
+    if type(value) is not dict:  # 4
+        raise _refused("not_an_object", "The body must be a JSON object with at least a 'model' field.")
+    if jsonbytes.has_duplicates(bones, value):  # 5
+        raise _refused("duplicate_field", "The body names a field twice in one object: send each field once.")
+    return _ask(endpoint, value)  # 6
+
+
+def _reason(error: orjson.JSONDecodeError) -> str:
+    return f"{error.msg}, at character {error.pos}" if "char" not in error.msg else error.msg
+
+
+def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
+    get = value.get
+    model = get("model")
+    if type(model) is not str or not model:
+        raise _field("model", model, "the name of a model, a non-empty string")
+    _CONTENT[endpoint](value)
+    stream = get("stream")
+    if stream is not None and type(stream) is not bool:
+        raise _field("stream", stream, "true or false")
+    if stream and endpoint == EMBEDDINGS:
+        raise _refused("invalid_value", "Embeddings cannot be streamed: leave 'stream' out.", "stream")
+    options = get("stream_options")
+    wants = False
+    if options is not None:
+        if type(options) is not dict:
+            raise _field("stream_options", options, "an object")
+        wants = options.get("include_usage")
+        if wants is not None and type(wants) is not bool:
+            raise _field("stream_options.include_usage", wants, "true or false")
+    for name in ("max_tokens", "max_completion_tokens", "n"):
+        count = get(name)
+        if count is not None and type(count) is not int:
+            raise _field(name, count, "a whole number")
+    n = get("n")
+    if n is not None and not 1 <= n <= MOST_CHOICES:
+        raise _refused("invalid_value", f"'n' must be from 1 to {MOST_CHOICES}, not {n}.", "n")
+    return Ask(
+        model=model, stream=bool(stream), include_usage=bool(wants), has_stream_options="stream_options" in value
+    )
+
+
+def _messages(value: dict[str, Any]) -> None:
+    messages = value.get("messages")
+    if type(messages) is not list or not messages:
+        raise _field("messages", messages, "a non-empty list of message objects")
+    for number, message in enumerate(messages):
+        if type(message) is not dict:
+            raise _field(f"messages[{number}]", message, "a message object")
+        if type(message.get("role")) is not str:
+            raise _field(f"messages[{number}].role", message.get("role"), "a string such as 'user'")
+
+
+def _text(name: str) -> Callable[[dict[str, Any]], None]:
+    def check(value: dict[str, Any]) -> None:
+        text = value.get(name)
+        if type(text) is not str and not (type(text) is list and text):
+            raise _field(name, text, "a string or a non-empty list")
+
+    return check
+
+
+_CONTENT: dict[str, Callable[[dict[str, Any]], None]] = {
+    CHAT: _messages,
+    COMPLETIONS: _text("prompt"),
+    EMBEDDINGS: _text("input"),
+}
+
+
+def _field(name: str, found: Any, wanted: str) -> Refused:
+    if found is None:
+        return _refused("missing_field", f"'{name}' is required: {wanted}.", name)
+    if isinstance(found, (str, list)) and not found:
+        return _refused("invalid_value", f"'{name}' must be {wanted}; it is empty.", name)
+    return _refused("invalid_type", f"'{name}' must be {wanted}, not {_JSON_NAME[type(found)]}.", name)
+
+
+_JSON_NAME: dict[type, str] = {
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def _refused(code: str, message: str, param: str | None = None) -> Refused:
+    return Refused(Kind.INVALID, code, message, param=param)
+
+
+def upstream_body(body: bytes, ask: Ask, *, served_name: str) -> bytes:
+    """The bytes that go to the engine: `body` itself unless the model's name or the wish for usage must change.
+
+    The usage chunk of a stream is always asked for: it is where the counts of the usage record come from.
+    """
+    if served_name and served_name != ask.model:
+        body = jsonbytes.replace(body, "model", orjson.dumps(served_name))
+    if not ask.stream or ask.include_usage:
+        return body
+    if not ask.has_stream_options:
+        return jsonbytes.insert(body, "stream_options", b'{"include_usage":true}')
+    place = jsonbytes.find(body, "stream_options")
+    assert place is not None
+    options = body[place[0] : place[1]]
+    changed = (
+        jsonbytes.replace(options, "include_usage", b"true") if options[:1] == b"{" else b'{"include_usage":true}'
+    )
+    return body[: place[0]] + changed + body[place[1] :]
+
+
+def model_not_found(name: str) -> Refused:
+    """The one answer for a model that does not exist and for one that this key may not use: they look the same."""
+    return Refused(
+        Kind.NOT_FOUND,
+        "model_not_found",
+        f"The model '{name[:SHOWN_NAME]}' does not exist or this key has no access to it: GET /v1/models lists what it may use.",
+        param="model",
+    )
+
+
+def error_body(error: Refused) -> bytes:
+    """`{"error": {"message", "type", "code", "param"}}`, plus the refusal's further facts."""
+    kind = _TYPES.get(error.kind, "invalid_request_error")
+    shape = {"message": error.message, "type": kind, "code": error.code, "param": error.param}
+    return orjson.dumps({"error": {**error.extra, **shape}})
+
+
+def model_object(entry: ModelEntry) -> dict[str, Any]:
+    return {"id": entry.name, "object": "model", "created": entry.created, "owned_by": entry.owned_by}
+
+
+def model_list(entries: Iterable[ModelEntry]) -> bytes:
+    return orjson.dumps({"object": "list", "data": [model_object(entry) for entry in entries]})
+
+
+_ENGINE_CODES = {
+    "exceed_context_size_error": "context_length_exceeded",
+    "not_supported_error": "not_supported",
+    "unavailable_error": "engine_unavailable",
+}
+ERROR_TEXT = 2000
+"""Characters of an engine's error message that reach the client."""
+
+
+def engine_error(status: int, body: bytes, *, secret: str) -> dict[str, Any]:
+    """An engine's error answer as the inside of an OpenAI error object; `secret` (the engine's key) is taken out.
+
+    1. `{"error": {...}}`      llama.cpp (numeric `code`), vLLM, OpenAI
+    2. `{"error": "text"}`     several small servers
+    3. `{"object": "error", ...}`, `{"message": ...}`, `{"detail": ...}`   older vLLM, FastAPI
+    4. anything else           its status only: a page of HTML helps nobody
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        value = None
+    inner: Any = value.get("error", value) if isinstance(value, dict) else None
+    if isinstance(inner, str):  # 2
+        inner = {"message": inner}
+    if not isinstance(inner, dict):  # 4
+        inner = {}
+    message = inner.get("message") or inner.get("detail")  # 1, 3
+    if not isinstance(message, str):
+        message = f"The engine answered with status {status}." if message is None else orjson.dumps(message).decode()
+    kind = inner.get("type")
+    if not isinstance(kind, str) or not kind:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+    code = inner.get("code")
+    if not isinstance(code, str) or not code or code.isdecimal():
+        code = _ENGINE_CODES.get(kind, "engine_error")
+    param = inner.get("param")
+    if secret:
+        message = message.replace(secret, "[engine key]")
+    return {
+        "message": message[:ERROR_TEXT],
+        "type": kind[:100],
+        "code": code[:100],
+        "param": param[:200] if isinstance(param, str) else None,
+    }

@@ -1,0 +1,67 @@
+"""Server-sent events, read incrementally: bytes in, events out, and the few events that llmgw itself writes.
+
+Source: WHATWG HTML, "Server-sent events", 9.2.5 and 9.2.6: lines end with LF, CRLF or CR; an empty line ends an event.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# A lone CR ends a line only if no LF follows, or the two halves of one CRLF would look like an empty line.
+_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_LINE = re.compile(rb"\r\n|\n|\r")
+MOST_HELD = 4 << 20
+"""Bytes of one unfinished event that are kept for reading; a longer one passes unread."""
+
+COMMENT = b": keep-alive\n\n"
+"""A comment: clients skip it, and connections and proxies see life."""
+DONE = b"[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`raw`: the event's bytes with the empty line that ends it; `data`: its data lines joined, None without any."""
+
+    raw: bytes
+    data: bytes | None
+
+
+def data_of(raw: bytes) -> bytes | None:
+    """The data of one event; None for a comment or an event without data."""
+    if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2 and raw.endswith(b"\n\n") and b"\r" not in raw:
+        return raw[6:-2]  # one data line, as every engine writes it
+    lines = []
+    for line in _LINE.split(raw):
+        if line.startswith(b"data:"):
+            lines.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line == b"data":
+            lines.append(b"")
+    return b"\n".join(lines) if lines else None
+
+
+class Reader:
+    """Cuts a stream of bytes into events. The bytes of all events and of `held` are the bytes that came in."""
+
+    def __init__(self) -> None:
+        self.held = b""
+        """What came after the last whole event."""
+
+    def feed(self, piece: bytes) -> list[Event]:
+        """The events that end within `piece`."""
+        data = self.held + piece if self.held else piece
+        # An end may lie across the seam, so looking goes back by its greatest length less one.
+        look = max(0, len(self.held) - 3)
+        events = []
+        start = 0
+        while (match := _END.search(data, look)) is not None:
+            raw = data[start : match.end()]
+            events.append(Event(raw, data_of(raw)))
+            start = look = match.end()
+        self.held = data[start:]
+        return events
+
+
+def error_event(error_body: bytes) -> bytes:
+    """The event that ends a stream which failed after its status was sent; no `[DONE]` follows it."""
+    return b"data: " + error_body + b"\n\n"
