@@ -1,0 +1,58 @@
+"""What people and scripts are told once llmgw is ready."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llmgw_site.cli.client import read_env_file
+from llmgw_site.lib.config import load
+from llmgw_site.lib.errors import Refused
+from llmgw_site.up import quickstart
+
+SECRETS = {
+    "admin_user": "admin",
+    "admin_password": "it's a $PASSWORD",
+    "admin_token": "at-llmgw-x",
+    "api_key": "sk-llmgw-y",
+}
+
+
+def test_the_env_file_is_private_and_a_shell_reads_back_what_was_written(tmp_path: Path) -> None:
+    config = load({"LLMGW_DATA": str(tmp_path)})
+    quickstart.write_env(config, SECRETS)
+    path = quickstart.env_path(config)
+    assert path.stat().st_mode & 0o777 == 0o600
+    told = subprocess.run(
+        ["bash", "-c", f'. {shlex.quote(str(path))}; printf "%s|%s" "$LLMGW_ADMIN_PASSWORD" "$LLMGW_MODEL"'],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert told == "it's a $PASSWORD|smollm2-135m-instruct"
+    assert read_env_file(path)["LLMGW_ADMIN_PASSWORD"] == SECRETS["admin_password"]
+    assert set(read_env_file(path)) == {
+        "LLMGW_URL", "LLMGW_API_KEY", "LLMGW_MODEL", "LLMGW_ADMIN_USER", "LLMGW_ADMIN_PASSWORD", "LLMGW_ADMIN_TOKEN",
+    }  # fmt: skip
+
+
+def test_the_curl_line_survives_a_paste(tmp_path: Path) -> None:
+    words = shlex.split(
+        quickstart.curl(load({"LLMGW_DATA": str(tmp_path)}), "sk-llmgw-y", "what's 2+3?").replace("\\\n", " ")
+    )
+    assert words[:2] == ["curl", "http://127.0.0.1:8800/v1/chat/completions"]
+    assert json.loads(words[-1])["messages"][0]["content"] == "what's 2+3?"
+
+
+def test_the_weights_are_found_in_their_package_without_importing_it(tmp_path: Path) -> None:
+    import sys
+
+    assert quickstart.weights(load({"LLMGW_DATA": str(tmp_path)})).stat().st_size > 90_000_000
+    assert quickstart.PACKAGE not in sys.modules
+
+
+def test_missing_weights_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="LLMGW_QUICKSTART=0"):
+        quickstart.weights(load({"LLMGW_DATA": str(tmp_path), "LLMGW_QUICKSTART_WEIGHTS": str(tmp_path / "none")}))

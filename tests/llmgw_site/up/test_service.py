@@ -1,0 +1,122 @@
+"""A service under the supervisor, with real small programs in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from llmgw_site.up import service
+from llmgw_site.up.service import Service, StartFailed, pause_after
+from tests.processes import alive
+
+LOYAL = "import time; open({mark!r}, 'a').write('x'); time.sleep(60)"
+DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); open({mark!r}, 'a').write('x'); time.sleep(60)"
+BROKEN = "import sys; print('the reason stands here'); sys.exit(3)"
+
+
+class Case:
+    """A service whose program writes to a mark file when it runs."""
+
+    def __init__(self, folder: Path, code: str) -> None:
+        self.mark, self.log, self.said = folder / "mark", folder / "logs" / "it.log", []
+        self.service = Service(
+            "it",
+            [sys.executable, "-c", code.format(mark=str(self.mark))],
+            ready=lambda: self.mark.exists() and bool(self.mark.read_text()),
+            log=self.log,
+            environ=os.environ,
+            say=self.said.append,
+        )
+
+    said: list[str]
+
+
+async def until(condition, seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("deaths", "pause"), [(1, 0.2), (2, 0.5), (3, 1.0), (4, 2.0), (5, 5.0), (6, 10.0), (7, 30.0), (8, 30.0), (99, 30.0)]
+)
+def test_pauses_grow_and_then_stay(deaths: int, pause: float) -> None:
+    assert pause_after(deaths) == pause
+
+
+async def test_it_says_when_it_is_ready_and_ends_when_asked(tmp_path: Path) -> None:
+    case = Case(tmp_path, LOYAL)
+    task = asyncio.create_task(case.service.run())
+    await asyncio.wait_for(case.service.ready.wait(), 10)
+    pid = case.service.pid
+    assert pid is not None
+    await case.service.stop(5)
+    await asyncio.wait_for(task, 5)
+    assert case.said[0].startswith("it ready in ")
+    assert not alive(pid)
+
+
+async def test_one_that_is_killed_comes_back_after_a_pause_and_says_so(tmp_path: Path) -> None:
+    case = Case(tmp_path, LOYAL)
+    task = asyncio.create_task(case.service.run())
+    await asyncio.wait_for(case.service.ready.wait(), 10)
+    first = case.service.pid
+    assert first is not None
+    os.kill(first, 9)
+    await until(lambda: case.mark.read_text() == "xx")
+    assert case.service.pid not in (None, first)
+    assert "it ended (SIGKILL); starting it again in 200 ms" in case.said
+    await case.service.stop(5)
+    await task
+
+
+async def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    case = Case(tmp_path, DEAF)
+    task = asyncio.create_task(case.service.run())
+    await asyncio.wait_for(case.service.ready.wait(), 10)
+    pid = case.service.pid
+    assert pid is not None
+    await case.service.stop(0.2)
+    await asyncio.wait_for(task, 5)
+    assert not alive(pid)
+
+
+async def test_one_that_never_starts_ends_the_whole_start_with_the_end_of_its_log(tmp_path: Path) -> None:
+    case = Case(tmp_path, BROKEN)
+    with pytest.raises(StartFailed) as caught:
+        await asyncio.wait_for(case.service.run(), 10)
+    assert "it does not start (exit status 3)" in str(caught.value)
+    assert "the reason stands here" in str(caught.value)
+
+
+async def test_what_a_dead_service_left_running_is_killed_with_it(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        f"open({str(child)!r}, 'w').write(str(p.pid)); open({{mark!r}}, 'a').write('x'); time.sleep(60)"
+    )
+    case = Case(tmp_path, code)
+    task = asyncio.create_task(case.service.run())
+    await asyncio.wait_for(case.service.ready.wait(), 10)
+    orphan, parent = int(child.read_text()), case.service.pid
+    assert parent is not None
+    os.kill(parent, 9)
+    await until(lambda: not alive(orphan))
+    await case.service.stop(5)
+    await task
+
+
+def test_a_log_that_grew_too_large_is_put_aside_while_its_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "it.log"
+    service.bound_log(path, limit=100)
+    with path.open("ab", buffering=0) as writer:
+        writer.write(b"old " * 50)
+        service.bound_log(path, limit=100)
+        writer.write(b"new")
+    assert path.read_bytes() == b"new"
+    assert path.with_name("it.log.1").read_bytes() == b"old " * 50
+    assert {p.stat().st_mode & 0o777 for p in path.parent.iterdir()} == {0o600}
