@@ -1,0 +1,9 @@
+"""Paths below api/v1/agent/ that the cluster answers."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from cluster.api import agent
+
+urlpatterns = [path("heartbeat", agent.heartbeat, name="agent-heartbeat")]

@@ -1,0 +1,17 @@
+"""The domain's states as choices of table columns."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from cluster.domain.states import JobState, ReplicaState, StepState
+
+
+def of(states: type[StrEnum]) -> list[tuple[str, str]]:
+    """An enum as Django choices: value and label."""
+    return [(item.value, item.value.replace("_", " ")) for item in states]
+
+
+REPLICA_STATES = of(ReplicaState)
+JOB_STATES = of(JobState)
+STEP_STATES = of(StepState)

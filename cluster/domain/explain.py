@@ -1,0 +1,76 @@
+"""A model's state in words that somebody can act on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.domain.plan import Plan, Renew, Start
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import ModelView, World
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStatus:
+    """`ready` of `wanted` replicas answer. `code` and `reason` say why it is short, empty if it is not."""
+
+    model_id: str
+    name: str
+    enabled: bool
+    wanted: int
+    ready: int
+    code: str = ""
+    reason: str = ""
+
+    @property
+    def short(self) -> bool:
+        return self.ready < self.wanted
+
+
+def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
+    """How a model stands, given the plan for this moment.
+
+    1. disabled: code `model_disabled`
+    2. wants none: `model_not_wanted`
+    3. enough ready: nothing to say
+    4. the plan waits for something: its first reason
+    5. a replica is on its way: `replica_starting` with where and how far
+    6. nothing yet: `replica_planned`
+    """
+    mine = [item for item in world.of_model(model.id) if item.run]
+    ready = sum(world.state(item) is ReplicaState.READY for item in mine)
+
+    def status(code: str = "", reason: str = "") -> ModelStatus:
+        return ModelStatus(
+            model_id=model.id,
+            name=model.name,
+            enabled=model.enabled,
+            wanted=model.target,
+            ready=min(ready, model.target) if model.target else 0,
+            code=code,
+            reason=reason,
+        )
+
+    if not model.enabled:  # 1
+        return status("model_disabled", f"the model {model.name} is disabled: an administrator can enable it")
+    if not model.target:  # 2
+        return status("model_not_wanted", f"the model {model.name} is set to 0 replicas: an administrator can raise it")
+    if ready >= model.target:  # 3
+        return status()
+    for wait in plan.waits:  # 4
+        if wait.model_id == model.id:
+            return status(wait.code, wait.message)
+    for replica in mine:  # 5
+        if world.state(replica) is not ReplicaState.READY:
+            node = world.node(replica.node_id)
+            where = f"on node {node.name}" if node else ""
+            words = {
+                ReplicaState.PENDING: "is placed and waits for its node",
+                ReplicaState.STARTING: "loads its weights",
+                ReplicaState.BACKOFF: "failed and is tried again",
+                ReplicaState.DRAINING: "finishes its requests before it starts anew",
+            }
+            doing = words.get(replica.state, f"is {replica.state.value}")
+            return status("replica_starting", f"{replica.id} {where} {doing}".replace("  ", " "))
+    planned = any(isinstance(op, Start) and op.model_id == model.id for op in plan.ops)
+    renewed = any(isinstance(op, Renew) for op in plan.ops)
+    return status("replica_planned", "a replica is being placed" if planned or renewed else "no replica runs yet")  # 6

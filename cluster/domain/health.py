@@ -1,0 +1,54 @@
+"""Heartbeats to the state of a node.
+
+A late reader kills nobody: silence counts only while some controller was processing heartbeats. `Listening` is the
+mark that the controllers keep: `since`..`at` is the last span without a gap in which one of them was seen to work.
+A controller that was stalled, or a database that stood still, breaks the span, and every node's silence starts anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.domain.states import NodeState
+
+STALE_AFTER, OFFLINE_AFTER = 90.0, 300.0
+"""Seconds of heard silence."""
+GAP = 20.0
+"""Seconds between two marks beyond which nobody can say that heartbeats were processed in between."""
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Controllers processed heartbeats from `since` to `at`. None: never seen to."""
+
+    since: float | None = None
+    at: float | None = None
+
+
+def mark(listening: Listening, now: float) -> Listening:
+    """A controller was seen to process heartbeats now.
+
+    1. the last mark is close: the span grows
+    2. there is none, it is far back, or the clock went back: a new span begins
+    """
+    if listening.since is not None and listening.at is not None and 0 <= now - listening.at <= GAP:  # 1
+        return Listening(listening.since, now)
+    return Listening(now, now)  # 2
+
+
+def node_state(last_seen: float | None, listening: Listening, now: float) -> NodeState:
+    """State of a node by the silence that a working controller has heard.
+
+    1. nobody listens now, or ever did: nothing can be said against it; a node never seen is offline
+    2. its silence began at its last heartbeat, or when listening began, whichever is later
+    3. 300 s: offline; 90 s: stale; else online
+    """
+    if listening.since is None or listening.at is None:  # 1
+        return NodeState.ONLINE if last_seen is not None else NodeState.OFFLINE
+    if last_seen is None:
+        return NodeState.OFFLINE
+    heard_until = now if now - listening.at <= GAP else listening.at
+    silence = heard_until - max(last_seen, listening.since)  # 2
+    if silence >= OFFLINE_AFTER:  # 3
+        return NodeState.OFFLINE
+    return NodeState.STALE if silence >= STALE_AFTER else NodeState.ONLINE

@@ -1,0 +1,44 @@
+"""What must always hold of a world. Used by `services/apply.py` before it commits, by `cluster_fsck`, and by tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cluster.domain.feasible import holds_room, margin
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import World
+from llmgw_site.lib.units import format_bytes
+
+
+def check(world: World) -> tuple[str, ...]:
+    """A sentence for each truth that does not hold.
+
+    1. ids are unique, and a live replica of a model has its slot to itself
+    2. a replica names a model and a node that exist
+    3. no node's memory is promised twice (a node that has not reported yet promises nothing)
+    4. generations count from 1
+    """
+    found: list[str] = []
+    for kind, ids in (
+        ("model", Counter(item.id for item in world.models)),
+        ("node", Counter(item.id for item in world.nodes)),
+        ("replica", Counter(item.id for item in world.replicas)),
+    ):
+        found += [f"{kind} {key} stands {count} times" for key, count in ids.items() if count > 1]  # 1
+    slots = Counter((r.model_id, r.slot) for r in world.replicas if r.state is not ReplicaState.STOPPED)
+    found += [f"model {key[0]} has {count} replicas in slot {key[1]}" for key, count in slots.items() if count > 1]
+    models, nodes = {item.id for item in world.models}, {item.id for item in world.nodes}
+    for replica in world.replicas:
+        if replica.model_id not in models:  # 2
+            found.append(f"replica {replica.id} is of model {replica.model_id}, which does not exist")
+        if replica.node_id not in nodes:
+            found.append(f"replica {replica.id} is on node {replica.node_id}, which is not in the cluster")
+        if replica.generation < 1:  # 4
+            found.append(f"replica {replica.id} has generation {replica.generation}")
+    for node in world.nodes:  # 3
+        promised = sum(item.reserved for item in world.on_node(node.id) if holds_room(item))
+        most = node.memory_total - margin(node)
+        if node.memory_total and promised > most:
+            text = f"{format_bytes(promised)} are promised and it can give {format_bytes(most)}"
+            found.append(f"node {node.name}: {text}")
+    return tuple(found)

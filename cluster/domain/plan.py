@@ -1,0 +1,176 @@
+"""What a decision is: operations on replicas, and the reasons why a model waits.
+
+`after` is the one definition of what an operation does to the picture, and `recheck` of when it still may be done:
+the planner works with both while it plans, `services/apply.py` under its lock, the tests all the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cluster.domain import feasible
+from cluster.domain.feasible import Answer
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import ReplicaView, World
+
+SURGE = 1
+"""Replicas that a model may have beyond what is wanted, while it is being replaced."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Place a new replica."""
+
+    model_id: str
+    profile_id: str
+    node_id: str
+    slot: int
+    digest: str
+    reason: str
+    replica_id: str = ""  # apply gives it one
+
+    @property
+    def subject(self) -> str:
+        return self.model_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renew:
+    """Have a replica start anew where it is, as its profile says now: stop, then start."""
+
+    replica_id: str
+    profile_id: str
+    digest: str
+    generation: int
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return self.replica_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """Drain a replica, then stop it."""
+
+    replica_id: str
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return self.replica_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remove:
+    """Forget a replica of which nothing is left."""
+
+    replica_id: str
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return self.replica_id
+
+
+Op = Start | Renew | Stop | Remove
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Why a model has fewer ready replicas than it should: a stable code, and words with what to do."""
+
+    model_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    ops: tuple[Op, ...] = ()
+    waits: tuple[Wait, ...] = ()
+
+
+def running(world: World, model_id: str) -> list[ReplicaView]:
+    """Replicas that are meant to run and are not lost."""
+    return [item for item in world.of_model(model_id) if item.run and world.state(item) is not ReplicaState.LOST]
+
+
+def recheck(op: Op, world: World) -> str:
+    """Why this operation must not be done to this world; empty if it may.
+
+    1. Start: model and profile still as planned, not one too many, slot free, still feasible
+    2. Renew: the replica is still meant to run, in the generation before, and the profile still as planned
+    3. Stop: the replica exists and is still meant to run
+    4. Remove: nothing of it is left, or its node was removed
+    """
+    if isinstance(op, Start):  # 1
+        model = world.model(op.model_id)
+        if model is None or not model.target:
+            return "the model is not wanted any more"
+        profile = next((item for item in model.profiles if item.id == op.profile_id), None)
+        if profile is None or profile.digest != op.digest:
+            return "the profile changed meanwhile"
+        if len(running(world, model.id)) >= model.target + SURGE:
+            return "the model has enough replicas"
+        if any(item.slot == op.slot for item in world.of_model(model.id)):
+            return f"slot {op.slot} is taken"
+        node = world.node(op.node_id)
+        if node is None:
+            return "the node was removed"
+        verdict = feasible.feasible(world, node, profile)
+        return "" if verdict.answer is Answer.OK else f"node {node.name}: {verdict.message}"
+    replica = world.replica(op.replica_id)
+    if replica is None:
+        return "the replica is gone"
+    if isinstance(op, Renew):  # 2
+        model = world.model(replica.model_id)
+        profile = next((item for item in model.profiles if item.id == op.profile_id), None) if model else None
+        if not replica.run or replica.generation != op.generation - 1:
+            return "the replica changed meanwhile"
+        return "" if profile is not None and profile.digest == op.digest else "the profile changed meanwhile"
+    if isinstance(op, Stop):  # 3
+        return "" if replica.run else "it is being stopped already"
+    if world.node(replica.node_id) is None:  # 4
+        return ""
+    return "" if not replica.run and replica.state is ReplicaState.STOPPED else "something of it may still run"
+
+
+def after(op: Op, world: World, *, new_id: str = "") -> World:
+    """The world with this operation done."""
+    if isinstance(op, Start):
+        model = world.model(op.model_id)
+        profile = next(item for item in model.profiles if item.id == op.profile_id) if model else None
+        new = ReplicaView(
+            id=op.replica_id or new_id or f"planned:{op.model_id}:{op.slot}",
+            model_id=op.model_id,
+            profile_id=op.profile_id,
+            node_id=op.node_id,
+            slot=op.slot,
+            digest=op.digest,
+            reserved=profile.memory if profile else 0,
+        )
+        return replace(world, replicas=(*world.replicas, new))
+    if isinstance(op, Remove):
+        return replace(world, replicas=tuple(item for item in world.replicas if item.id != op.replica_id))
+    return replace(
+        world,
+        replicas=tuple(_changed(op, item, world) if item.id == op.replica_id else item for item in world.replicas),
+    )
+
+
+def _changed(op: Renew | Stop, replica: ReplicaView, world: World) -> ReplicaView:
+    if isinstance(op, Stop):
+        return replace(replica, run=False)
+    model = world.model(replica.model_id)
+    memory = next((item.memory for item in model.profiles if item.id == op.profile_id), 0) if model else 0
+    return replace(
+        replica,
+        profile_id=op.profile_id,
+        digest=op.digest,
+        generation=op.generation,
+        reserved=memory,
+        state=ReplicaState.PENDING,
+        code="",
+        message="",
+    )

@@ -1,0 +1,206 @@
+"""Reads of the cluster: the world that decisions are made from, what a node shall do, how models stand."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from django.db import connection
+
+from catalog.models import Model, Profile
+from cluster.domain import explain, health
+from cluster.domain.estimate import estimate
+from cluster.domain.explain import ModelStatus
+from cluster.domain.plan import Plan
+from cluster.domain.reconcile import reconcile
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, World
+from cluster.models import ClusterIdentity, Job, Node, Replica
+from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
+
+_NOW = {
+    "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "SELECT extract(epoch FROM clock_timestamp())",
+}
+
+
+def database_now() -> float:
+    """Unix time by the database's clock, the one that all controllers share."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NOW[connection.vendor])
+        return float(cursor.fetchone()[0])
+
+
+def unix(moment: datetime) -> float:
+    return moment.timestamp()
+
+
+def from_unix(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, tz=UTC)
+
+
+def listening_of(identity: ClusterIdentity | None) -> health.Listening:
+    if identity is None or identity.listening_since is None or identity.listening_at is None:
+        return health.Listening()
+    return health.Listening(unix(identity.listening_since), unix(identity.listening_at))
+
+
+def serve_of(model: Model, profile: Profile) -> Serve:
+    """What a node is told: the profile, resolved for its model."""
+    return Serve(
+        engine=profile.engine,
+        model=model.name,
+        weights=Weights(path=model.weights_path, size=model.weights_size or 0, sha256=model.weights_sha256),
+        context=profile.context,
+        slots=profile.slots,
+        threads=profile.threads,
+        embeddings=model.embeddings,
+        args=tuple(profile.args),
+        env=dict(profile.env),
+        start_timeout=profile.start_timeout,
+        drain_timeout=profile.drain_timeout,
+        memory=memory_of(model, profile),
+    )
+
+
+def memory_of(model: Model, profile: Profile) -> int:
+    """Bytes that a replica reserves: what the profile says, else an estimate from the weights and their facts."""
+    if profile.memory:
+        return profile.memory
+    return estimate(weights=model.weights_size or 0, facts=model.facts, context=profile.context, slots=profile.slots)
+
+
+def digest_of(serve: Serve) -> str:
+    """Names all that an engine is started with. The estimate of its memory is none of it: a better one restarts nobody."""
+    told = to_dict(serve)
+    del told["memory"], told["v"]
+    return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def profile_view(model: Model, profile: Profile) -> ProfileView:
+    serve = serve_of(model, profile)
+    return ProfileView(
+        id=profile.id,
+        name=profile.name,
+        engine=profile.engine,
+        digest=digest_of(serve),
+        memory=serve.memory,
+        threads=profile.threads,
+        priority=profile.priority,
+    )
+
+
+def world(now: float | None = None) -> World:
+    """Everything that decisions need, in five queries (six where no time is given)."""
+    now = database_now() if now is None else now
+    listening = listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first())
+    profiles: dict[str, list[Profile]] = {}
+    for profile in Profile.objects.filter(enabled=True).order_by("-priority", "name"):
+        profiles.setdefault(profile.model_id, []).append(profile)
+    models = tuple(
+        ModelView(
+            id=model.id,
+            name=model.name,
+            enabled=model.enabled,
+            wanted=model.replicas,
+            profiles=tuple(profile_view(model, profile) for profile in profiles.get(model.id, ())),
+        )
+        for model in Model.objects.order_by("name")
+    )
+    nodes = tuple(
+        node_view(node, listening, now) for node in Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
+    )
+    replicas = tuple(replica_view(row) for row in Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
+    return World(models=models, nodes=nodes, replicas=replicas)
+
+
+def node_view(node: Node, listening: health.Listening, now: float) -> NodeView:
+    seen = unix(node.last_seen_at) if node.last_seen_at else None
+    hardware: dict[str, Any] = node.hardware
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        state=health.node_state(seen, listening, now),
+        engines={item["kind"]: item.get("problem", "") for item in node.engines},
+        cores=hardware.get("cores", 0),
+        memory_total=hardware.get("memory_total", 0),
+        memory_available=hardware.get("memory_available", 0),
+    )
+
+
+def replica_view(row: Replica) -> ReplicaView:
+    return ReplicaView(
+        id=row.id,
+        model_id=row.model_id,
+        profile_id=row.profile_id,
+        node_id=row.node_id,
+        slot=row.slot,
+        generation=row.generation,
+        run=row.run,
+        digest=row.digest,
+        reserved=row.reserved,
+        state=ReplicaState(row.state),
+        state_since=unix(row.state_since),
+        code=row.code,
+        message=row.message,
+    )
+
+
+def wanted_of(rows: list[Replica]) -> tuple[WantedReplica, ...]:
+    """What a node shall do with its replicas; those that have stopped for good are left out."""
+    return tuple(
+        WantedReplica(
+            replica_id=row.id, generation=row.generation, run=row.run, serve=from_dict(Serve, row.serve, where="serve")
+        )
+        for row in rows
+        if row.run or row.state != ReplicaState.STOPPED
+    )
+
+
+def statuses(picture: World, now: float) -> tuple[Plan, dict[str, ModelStatus]]:
+    """The plan for this moment, and how each model stands, by its id."""
+    plan = reconcile(picture, now)
+    return plan, {model.id: explain.model_status(picture, plan, model) for model in picture.models}
+
+
+def latest_jobs(limit: int = 20) -> list[dict[str, Any]]:
+    """The newest jobs with their steps, as pages show them; two queries."""
+    return [job_as_dict(job) for job in Job.objects.prefetch_related("steps").order_by("-created_at", "-id")[:limit]]
+
+
+def job_dict(job_id: str) -> dict[str, Any] | None:
+    job = Job.objects.prefetch_related("steps").filter(id=job_id).first()
+    return job_as_dict(job) if job else None
+
+
+def job_as_dict(job: Job) -> dict[str, Any]:
+    """A job with its steps as plain values: what the websocket and the pages give away."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "subject": job.subject,
+        "state": job.state,
+        "attempt": job.attempt,
+        "actor": job.actor,
+        "created_at": job.created_at.isoformat(),
+        "started_at": job.started_at.isoformat() if job.started_at else None,
+        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
+        "code": job.code,
+        "message": job.message,
+        "result": job.result,
+        "steps": [
+            {
+                "number": step.number,
+                "name": step.name,
+                "title": step.title,
+                "state": step.state,
+                "progress": step.progress,
+                "detail": step.detail,
+                "started_at": step.started_at.isoformat() if step.started_at else None,
+                "finished_at": step.finished_at.isoformat() if step.finished_at else None,
+            }
+            for step in sorted(job.steps.all(), key=lambda step: step.number)
+        ],
+    }

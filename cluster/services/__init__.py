@@ -1,0 +1,1 @@
+"""All writes to the cluster's tables: who belongs, what runs where, what is being done. May open models and selectors."""

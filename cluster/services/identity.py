@@ -1,0 +1,81 @@
+"""The controllers' key pair: made once, sealed in the database under a key derived from LLMGW_SECRET_KEY."""
+
+from __future__ import annotations
+
+import secrets
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from cluster.domain import health, signing
+from cluster.models import ClusterIdentity
+from cluster.selectors import from_unix, listening_of, unix
+from llmgw_site.lib.clock import new_id
+from llmgw_site.lib.errors import Kind, Refused
+
+MARK_EVERY = 2.0
+"""Seconds between two marks that heartbeats are being processed."""
+
+
+def ensure_identity() -> ClusterIdentity:
+    """The cluster's identity, made at the first call. Safe to call from several processes at once."""
+    found = ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
+    if found is None:
+        private = secrets.token_hex(32)
+        found, _ = ClusterIdentity.objects.get_or_create(
+            id=ClusterIdentity.ONLY,
+            defaults={
+                "epoch": new_id("epoch"),
+                "public_key": signing.public_hex(private),
+                "sealed_private_key": seal(private, secret=settings.SECRET_KEY),
+            },
+        )
+    return found
+
+
+def private_key(identity: ClusterIdentity) -> str:
+    """The controllers' private key (hex). Raises Refused if it was sealed under another secret."""
+    return unseal(identity.sealed_private_key, secret=settings.SECRET_KEY)
+
+
+def seal(text: str, *, secret: str) -> str:
+    """`text` under AES-256-GCM: hex of nonce and ciphertext."""
+    nonce = secrets.token_bytes(12)
+    return (nonce + AESGCM(_key(secret)).encrypt(nonce, text.encode(), b"")).hex()
+
+
+@lru_cache(maxsize=16)
+def unseal(sealed: str, *, secret: str) -> str:
+    """What `seal` sealed. Raises Refused `identity_sealed` where the secret is another."""
+    raw = bytes.fromhex(sealed)
+    try:
+        return AESGCM(_key(secret)).decrypt(raw[:12], raw[12:], b"").decode()
+    except InvalidTag:
+        raise Refused(
+            Kind.UNAVAILABLE,
+            "identity_sealed",
+            "the controllers' key in the database was sealed under another LLMGW_SECRET_KEY: start with the secret of "
+            "this database (LLMGW_SECRET_KEY, or secrets/secret-key under the data folder)",
+        ) from None
+
+
+def _key(secret: str) -> bytes:
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"llmgw seal v1").derive(secret.encode())
+
+
+def listened(*, now: float) -> None:
+    """Note that heartbeats are being processed (see cluster/domain/health.py). Written at most each MARK_EVERY s."""
+    row = ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
+    if row is None or (row.listening_at and 0 <= now - unix(row.listening_at) < MARK_EVERY):
+        return
+    marked = health.mark(listening_of(row), now)
+    # conditional: of two controllers that mark at once, the later reader must not shorten the span of the first
+    ClusterIdentity.objects.filter(
+        Q(listening_at=row.listening_at) if row.listening_at else Q(listening_at__isnull=True), id=row.id
+    ).update(listening_since=from_unix(marked.since or now), listening_at=Now())

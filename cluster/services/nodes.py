@@ -1,0 +1,195 @@
+"""Nodes: enrolment, removal, heartbeats. What a node reports is written here and nowhere else."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+from catalog.services import events
+from cluster import selectors, signals
+from cluster.domain import signing
+from cluster.domain.states import ReplicaState
+from cluster.models import Node, Replica
+from cluster.selectors import from_unix
+from cluster.services import identity
+from cluster.wire import Heartbeat, ReplicaReport, Wanted, to_dict
+from llmgw_site.lib import files
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Kind, Refused
+
+_STATES = frozenset(ReplicaState)
+_LOG_TAIL = 16_384
+"""Characters kept of a failed start's log."""
+
+
+def enrol(*, name: str, public_key: str, address: str, actor: str) -> Node:
+    """Take a machine into the cluster. Raises Refused where its name or key is taken, or the key is none."""
+    try:
+        if len(bytes.fromhex(public_key)) != 32:
+            raise ValueError
+    except ValueError:
+        raise Refused(
+            Kind.INVALID,
+            "bad_public_key",
+            "a node's public key is an X25519 key of 64 hex digits: give what the node made",
+            param="public_key",
+        ) from None
+    try:
+        with transaction.atomic():
+            node = Node.objects.create(name=name, public_key=public_key.lower(), address=address)
+            events.append(
+                actor=actor,
+                kind="node_enrolled",
+                subject_kind="node",
+                subject_id=node.id,
+                message=f"node {name} joined the cluster",
+                after={"name": name, "address": address},
+            )
+    except IntegrityError:
+        raise Refused(
+            Kind.CONFLICT,
+            "node_exists",
+            f"a node with the name {name!r} or with this key is in the cluster: remove it first, or choose another name",
+            param="name",
+        ) from None
+    return node
+
+
+def enrol_local(config: Config) -> Node:
+    """This machine as a node of its own cluster: keeps `config.node_file` if it belongs here, else makes it anew.
+
+    1. the file names a node of this database, with its key and the controllers' key: nothing to do
+    2. the file has a key that this database does not know (fresh database): that key is enrolled again
+    3. there is no file, or it is unreadable, or its node was removed: new key, new node. A node of the same name whose
+       key is lost is removed first: it cannot come back
+    """
+    own = identity.ensure_identity()
+    kept = files.read_json(config.node_file) or {}
+    private = kept.get("private_key", "") if isinstance(kept, dict) else ""
+    known = Node.objects.filter(public_key=signing.public_hex(private)).first() if private else None
+    if known is not None and known.removed_at is None:  # 1
+        node = known
+    else:
+        if not private or known is not None:  # 3
+            private = secrets.token_hex(32)
+        name = config.node_name or socket.gethostname()
+        actor = "bootstrap"
+        for old in Node.objects.filter(name=name, removed_at__isnull=True):
+            remove(node_id=old.id, actor=actor, why="this machine has a new key")
+        address = f"http://{config.node_host}:{config.node_port}"
+        node = enrol(name=name, public_key=signing.public_hex(private), address=address, actor=actor)  # 2
+    wanted = {"node_id": node.id, "private_key": private, "controller_public_key": own.public_key}
+    if kept != wanted:
+        files.private_folder(config.node_file.parent)
+        files.write_json(config.node_file, wanted, mode=0o600)
+    return node
+
+
+def remove(*, node_id: str, actor: str, why: str = "") -> Node:
+    """Take a node out. From this moment its key is worth nothing; the reconciler forgets its replicas."""
+    with transaction.atomic():
+        if not Node.objects.filter(id=node_id, removed_at__isnull=True).update(removed_at=Now()):
+            raise Refused(Kind.NOT_FOUND, "node_unknown", f"there is no node {node_id} in the cluster")
+        node = Node.objects.get(id=node_id)
+        events.append(
+            actor=actor,
+            kind="node_removed",
+            subject_kind="node",
+            subject_id=node.id,
+            message=f"node {node.name} was removed from the cluster",
+            before={"name": node.name, "address": node.address},
+            why=why,
+        )
+        transaction.on_commit(lambda: signals.plan_applied.send_robust(sender=Node))
+    return node
+
+
+def heartbeat(*, node: Node, beat: Heartbeat, now: float) -> Wanted:
+    """Write what the node sees and answer what it shall do. Costs the same few queries however much is said.
+
+    `now`: Unix time of the database. Only replicas whose report differs from their row are written, each by a
+    conditional update, so that a report about an older generation never overwrites a newer one.
+    """
+    with transaction.atomic():
+        Node.objects.filter(id=node.id, removed_at__isnull=True).update(last_seen_at=Now(), **_node_fields(beat))
+        rows = list(Replica.objects.filter(node_id=node.id).order_by("id"))
+        reports = {report.replica_id: report for report in beat.replicas}
+        news = [row for row in rows if _observe(row, reports.get(row.id), now)]
+        if news:
+            transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
+    identity.listened(now=now)
+    return Wanted(server_time=now, replicas=selectors.wanted_of(rows))
+
+
+def _node_fields(beat: Heartbeat) -> dict[str, Any]:
+    hardware = to_dict(beat.hardware)
+    del hardware["v"]
+    fields: dict[str, Any] = {
+        "boot_id": beat.boot_id[:64],
+        "version": beat.version[:40],
+        "hardware": hardware,
+        "engines": [{"kind": item.kind, "version": item.version, "problem": item.problem} for item in beat.engines],
+        "problems": list(beat.problems),
+        "snapshot_version": beat.snapshot_version[:100],
+        "spool_records": beat.spool_records,
+    }
+    if beat.address:
+        fields["address"] = beat.address[:300]
+    return fields
+
+
+def _observe(row: Replica, report: ReplicaReport | None, now: float) -> bool:
+    """Bring one row up to date. True if its state or reason is new.
+
+    1. reported at its generation: as reported
+    2. reported at an older one: the node has not begun with the new one; nothing is known of it
+    3. not reported: nothing of it is there, so it has stopped if it shall not run, and is to come if it shall
+    """
+    if report is not None and report.generation == row.generation and report.state in _STATES:  # 1
+        fields = _observed(report)
+    elif report is not None:  # 2
+        return False
+    else:  # 3
+        state = ReplicaState.PENDING if row.run else ReplicaState.STOPPED
+        if row.state == state:
+            return False
+        fields = {**_NOTHING, "state": state.value}
+    changed = {name: value for name, value in fields.items() if getattr(row, name) != value}
+    if not changed:
+        return False
+    news = bool(changed.keys() & {"state", "code", "message"})
+    if "state" in changed:
+        changed["state_since"] = from_unix(now)
+    current = Replica.objects.filter(id=row.id, generation=row.generation, run=row.run, state=row.state)
+    if not current.update(**changed):
+        return False  # somebody was faster; the next heartbeat says it again
+    for name, value in changed.items():
+        setattr(row, name, value)
+    return news
+
+
+_NOTHING: dict[str, Any] = {"code": "", "message": "", "log_tail": "", "pid": None, "port": None, "started_at": None,
+                            "ready_at": None, "memory": None, "in_flight": 0}  # fmt: skip
+
+
+def _observed(report: ReplicaReport) -> dict[str, Any]:
+    return {
+        "state": report.state,
+        "code": report.code[:64],
+        "message": report.message,
+        "log_tail": report.log_tail[-_LOG_TAIL:],
+        "attempt": max(0, report.attempt),
+        "pid": report.pid,
+        "port": report.port,
+        "started_at": from_unix(report.started_at) if report.started_at is not None else None,
+        "ready_at": from_unix(report.ready_at) if report.ready_at is not None else None,
+        "context": report.context,
+        "slots": report.slots,
+        "memory": report.memory,
+        "in_flight": max(0, report.in_flight),
+        "last_used_at": from_unix(report.last_used_at) if report.last_used_at is not None else None,
+    }

@@ -1,0 +1,17 @@
+"""What the cluster tells the floors above, always after the commit. `workers/dispatch.py` is the one receiver.
+
+job_opened     job_id   a job waits to be taken up
+job_changed    job_id   a job, one of its steps or its progress is new; pages may want to know
+observed       node_id  a heartbeat changed what is known of a node's replicas
+plan_applied   (none)   wanted state changed
+"""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+job_opened = Signal()
+job_changed = Signal()
+observed = Signal()
+plan_applied = Signal()
+snapshot_asked = Signal()

@@ -1,0 +1,1 @@
+"""HTTP of routing: usage for the admin API, snapshot and usage batches for agents. Shapes and calls only."""

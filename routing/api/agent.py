@@ -1,0 +1,32 @@
+"""What agents call: the snapshot, and batches of usage. Signed calls of nodes only (cluster/services/calls.py)."""
+
+from __future__ import annotations
+
+import orjson
+from django.http import HttpRequest
+
+from cluster.services.calls import Caller, decode, node_call
+from cluster.wire import UsageBatch, WireError, from_dict
+from routing import selectors, services
+
+
+@node_call("GET")
+def snapshot(caller: Caller, request: HttpRequest) -> bytes | None:
+    """The published snapshot, or 304 if the node has it already (`?have=VERSION`)."""
+    have = request.GET.get("have", "")
+    if have and have == selectors.published_version():
+        return None
+    row = selectors.published()
+    if row is None:
+        services.publish()
+        row = selectors.published()
+    return row.payload.encode() if row else None
+
+
+@node_call("POST")
+def usage(caller: Caller, request: HttpRequest) -> bytes:
+    """A UsageBatch in; the ids that are committed now out."""
+    batch = from_dict(UsageBatch, decode(caller.body))
+    if batch.node_id != caller.node.id:
+        raise WireError(f"UsageBatch.node_id: {caller.node.id} signed, not {batch.node_id[:40]}")
+    return orjson.dumps({"stored": services.store_usage(node_id=caller.node.id, records=batch.records)})

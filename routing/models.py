@@ -1,0 +1,72 @@
+"""Usage records, and the snapshot that nodes work from. Ids, not foreign keys: a record outlives what it names."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from routing.choices import OUTCOMES
+
+
+class UsageRecord(models.Model):
+    """One request to the OpenAI endpoint; see routing/domain/records.py. Written once, never changed."""
+
+    record_id = models.CharField(primary_key=True, max_length=64)
+    request_id = models.CharField(max_length=200)
+    started_at = models.DateTimeField()
+    stored_at = models.DateTimeField(auto_now_add=True)
+    reported_by = models.CharField(max_length=40, help_text="Id of the node whose gateway wrote it.")
+    endpoint = models.CharField(max_length=40)
+    stream = models.BooleanField(default=False)
+    key_id = models.CharField(max_length=40, blank=True)
+    project_id = models.CharField(max_length=40, blank=True)
+    model_asked = models.CharField(max_length=200, blank=True)
+    model_served = models.CharField(max_length=200, blank=True)
+    replica_id = models.CharField(max_length=40, blank=True)
+    node_id = models.CharField(max_length=40, blank=True)
+    outcome = models.CharField(max_length=16, choices=OUTCOMES)
+    status = models.PositiveIntegerField(default=0)
+    code = models.CharField(max_length=64, blank=True)
+    queue_s = models.FloatField(null=True, blank=True)
+    first_token_s = models.FloatField(null=True, blank=True)
+    total_s = models.FloatField(null=True, blank=True)
+    prompt_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    completion_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    cached_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    estimated = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["-started_at", "-record_id"]
+        indexes = [
+            models.Index(fields=["-started_at", "-record_id"], name="routing_usage_time"),
+            models.Index(fields=["model_asked", "-started_at"], name="routing_usage_model"),
+            models.Index(fields=["key_id", "-started_at"], name="routing_usage_key"),
+            models.Index(fields=["project_id", "-started_at"], name="routing_usage_project"),
+            models.Index(fields=["request_id"], name="routing_usage_request"),
+        ]
+
+    def __str__(self) -> str:
+        return self.record_id
+
+
+class PublishedSnapshot(models.Model):
+    """The snapshot that nodes hold or will fetch: one row. Version is `epoch:counter`."""
+
+    ONLY = "snapshot"
+
+    id = models.CharField(primary_key=True, max_length=16, default=ONLY, editable=False)
+    epoch = models.CharField(max_length=64)
+    counter = models.PositiveBigIntegerField()
+    digest = models.CharField(max_length=64, help_text="Of everything but version and time.")
+    payload = models.TextField(help_text="routing.domain.snapshot.Snapshot as JSON.")
+    made_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id="snapshot"), name="routing_snapshot_one_row")]
+
+    def __str__(self) -> str:
+        return self.version
+
+    @property
+    def version(self) -> str:
+        return f"{self.epoch}:{self.counter}"

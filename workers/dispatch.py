@@ -1,0 +1,81 @@
+"""The one receiver of the signals of the floors below, and the one place that enqueues.
+
+A wake-up that cannot be sent (no broker) costs seconds, never work: beat and the sweep find it in the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.dispatch import receiver
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from catalog.signals import catalogue_changed
+from cluster import signals
+from llmgw_site.lib.logs import event
+from routing import selectors, services
+from workers.celery import app
+
+log = logging.getLogger(__name__)
+
+JOBS_GROUP = "jobs"
+"""The channel layer's group that pages of jobs listen to."""
+
+
+@receiver(signals.job_opened)
+def job_opened(*, job_id: str, **kwargs: Any) -> None:
+    advance_later(job_id)
+
+
+@receiver(catalogue_changed)
+def catalogue_is_new(**kwargs: Any) -> None:
+    """Keys and models reach the nodes at once; placement follows by itself."""
+    services.publish()
+    reconcile_now()
+
+
+@receiver(signals.observed)
+def observed(**kwargs: Any) -> None:
+    services.publish()
+    reconcile_now()
+
+
+@receiver(signals.plan_applied)
+def plan_applied(**kwargs: Any) -> None:
+    services.publish()
+
+
+@receiver(signals.snapshot_asked)
+def snapshot_asked(**kwargs: Any) -> str:
+    return selectors.published_version()
+
+
+@receiver(signals.job_changed)
+def job_changed(*, job_id: str, **kwargs: Any) -> None:
+    """Tell the pages that look on; they read the rows themselves."""
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    try:
+        async_to_sync(layer.group_send)(JOBS_GROUP, {"type": "job.changed", "job_id": job_id})
+    except (RedisError, OSError, RuntimeError) as error:
+        event(log, "progress_not_sent", level=logging.DEBUG, job_id=job_id, reason=str(error))
+
+
+def reconcile_now() -> None:
+    _send("workers.tasks.reconcile.reconcile", queue="ticks", expires=5.0)
+
+
+def advance_later(job_id: str, *, delay: float = 0.0) -> None:
+    _send("workers.tasks.advance.advance", job_id, queue="jobs", countdown=delay or None)
+
+
+def _send(task: str, *args: Any, **options: Any) -> None:
+    try:
+        app.send_task(task, args=args, retry=False, ignore_result=True, **options)
+    except (OperationalError, RedisError, OSError) as error:
+        event(log, "wake_up_not_sent", level=logging.WARNING, task=task, reason=str(error))

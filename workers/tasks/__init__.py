@@ -1,0 +1,1 @@
+"""Celery tasks. Each looks at the rows, does a short piece of work outside any transaction, and comes back."""

@@ -1,0 +1,1 @@
+"""The steps of a serve job. Each bears being begun again."""
