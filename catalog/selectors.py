@@ -1,0 +1,135 @@
+"""Reads of the catalogue, each with a fixed number of queries, however many rows there are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeVar
+
+from django.db import models
+from django.db.models import Count, Prefetch, Q, QuerySet
+
+from catalog.domain.types import KeyView, ModelView, ProfileView
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Team
+from llmgw_site.lib.errors import Kind, Refused
+
+Row = TypeVar("Row", bound=models.Model)
+
+# --- views for the floors above
+
+
+def key_views(*, now: datetime) -> tuple[KeyView, ...]:
+    """Every key that is neither revoked nor expired. One query."""
+    rows = ApiKey.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now), revoked_at__isnull=True)
+    return tuple(
+        KeyView(
+            key_id=row.pk,
+            sha256=row.sha256,
+            prefix=row.prefix,
+            project_id=row.project_id,
+            models=None if row.models is None else tuple(row.models),
+            expires_at=row.expires_at.timestamp() if row.expires_at else None,
+        )
+        for row in rows.order_by("pk")
+    )
+
+
+def model_views() -> tuple[ModelView, ...]:
+    """Every model, enabled or not, with its enabled profiles. Two queries."""
+    profiles = Prefetch(
+        "profiles", Profile.objects.filter(enabled=True).order_by("-priority", "name"), to_attr="usable_profiles"
+    )
+    return tuple(
+        ModelView(
+            model_id=row.pk,
+            name=row.name,
+            enabled=row.enabled,
+            replicas=row.replicas,
+            created_at=row.created_at.timestamp(),
+            weights_path=row.weights_path,
+            weights_size=row.weights_size,
+            weights_sha256=row.weights_sha256,
+            embeddings=row.embeddings,
+            owner=row.project.name if row.project else "",
+            facts=row.facts,
+            profiles=tuple(_profile_view(profile) for profile in row.usable_profiles),
+        )
+        for row in Model.objects.select_related("project").prefetch_related(profiles).order_by("name")
+    )
+
+
+def _profile_view(row: Profile) -> ProfileView:
+    return ProfileView(
+        profile_id=row.pk,
+        name=row.name,
+        engine=row.engine,
+        priority=row.priority,
+        context=row.context,
+        slots=row.slots,
+        threads=row.threads,
+        memory=row.memory,
+        args=tuple(row.args),
+        env=row.env,
+        start_timeout=row.start_timeout,
+        drain_timeout=row.drain_timeout,
+    )
+
+
+# --- lists: what their rows show comes with them
+
+
+def organisations() -> QuerySet[Organisation]:
+    return Organisation.objects.annotate(team_count=Count("teams"))
+
+
+def teams() -> QuerySet[Team]:
+    return Team.objects.select_related("organisation").annotate(project_count=Count("projects"))
+
+
+def projects() -> QuerySet[Project]:
+    live = Count("keys", filter=Q(keys__revoked_at__isnull=True))
+    return Project.objects.select_related("team__organisation").annotate(key_count=live)
+
+
+def keys() -> QuerySet[ApiKey]:
+    return ApiKey.objects.select_related("project__team__organisation")
+
+
+def admin_tokens() -> QuerySet[AdminToken]:
+    return AdminToken.objects.select_related("user")
+
+
+def models_with_profiles() -> QuerySet[Model]:
+    return Model.objects.select_related("project").prefetch_related("profiles")
+
+
+def profiles() -> QuerySet[Profile]:
+    return Profile.objects.select_related("model")
+
+
+def events() -> QuerySet[Event]:
+    return Event.objects.all()
+
+
+# --- one row by id or name
+
+
+def find(rows: QuerySet[Row], ref: str, *, noun: str, by: str = "name") -> Row:
+    """The row whose id is `ref`, else the one whose name it is. Raises Refused NOT_FOUND, or CONFLICT for several."""
+    found = [] if "\x00" in ref else list(rows.filter(Q(pk=ref) | Q(**{by: ref}))[:3])
+    exact = [row for row in found if row.pk == ref] or found
+    if not exact:
+        raise Refused(Kind.NOT_FOUND, "not_found", f"There is no {noun} {ref[:128]!r}.")
+    if len(exact) > 1:
+        raise Refused(Kind.CONFLICT, "ambiguous_name", f"Several {noun}s are named {ref!r}: give the id instead.")
+    return exact[0]
+
+
+def only_project() -> Project:
+    """The project, where there is just one. Raises Refused where it has to be named."""
+    rows = list(Project.objects.all()[:2])
+    if len(rows) != 1:
+        problem = "there are several" if rows else "there is none yet"
+        raise Refused(
+            Kind.INVALID, "project_needed", f"No project was named, and {problem}: name one.", param="project"
+        )
+    return rows[0]
