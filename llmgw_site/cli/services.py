@@ -93,7 +93,7 @@ def main(argv: list[str]) -> int:
     try:
         return run(argv[0], load())
     except ConfigError as error:
-        print("\n".join(error.problems), file=sys.stderr)
+        print("\n".join(f"llmgw: {problem}" for problem in error.problems), file=sys.stderr)
         return 2
 
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from llmgw_site.lib import files
-from llmgw_site.lib.config import Config
+from llmgw_site.lib.config import Config, ConfigError, load
 from llmgw_site.lib.errors import Refused
 from llmgw_site.up import ports, processes
 from llmgw_site.up.lock import Lock
@@ -47,3 +47,17 @@ def run(config: Config, *, keep_engines: bool = False) -> int:
         return asyncio.run(Supervisor(config, terminal, keep_engines=keep_engines).run())
     finally:
         lock.release()
+
+
+def main(argv: list[str]) -> int:
+    """`python -m llmgw_site.up.main [--keep-engines]`, which `llmgw up` becomes."""
+    try:
+        config = load()
+    except ConfigError as error:
+        print("\n".join(f"llmgw: {problem}" for problem in error.problems), file=sys.stderr)
+        return 2
+    return run(config, keep_engines="--keep-engines" in argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

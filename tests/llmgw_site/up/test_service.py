@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from llmgw_site.up import service
 from llmgw_site.up.service import Service, StartFailed, pause_after
-from tests.processes import alive
+from tests.processes import alive, wait_for
 
 LOYAL = "import time; open({mark!r}, 'a').write('x'); time.sleep(60)"
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); open({mark!r}, 'a').write('x'); time.sleep(60)"
@@ -35,10 +36,8 @@ class Case:
     said: list[str]
 
 
-async def until(condition, seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    await asyncio.to_thread(wait_for, condition, seconds=seconds)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,157 @@
+"""The CLI's API client: where the server is, what its answers end with, and how rows are printed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmgw_site.cli import client
+from llmgw_site.cli.client import Api, CliError, ExitCode, Target, find_target
+from tests.processes import free_port
+
+
+class Server(ThreadingHTTPServer):
+    """Answers what a test has put into `answers`, by method and path."""
+
+    answers: dict[str, tuple[int, Any]]
+    seen: list[tuple[str, str | None, bytes]]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.server.seen.append((f"{self.command} {self.path}", self.headers.get("authorization"), body))
+        status, value = self.server.answers[f"{self.command} {self.path}"]
+        text = b"" if value is None else (value if isinstance(value, bytes) else json.dumps(value).encode())
+        self.send_response(status)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as it:
+        it.answers, it.seen = {}, []
+        thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield it
+        it.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def api(server: Server) -> Api:
+    return Api(Target(server.url, "at-llmgw-x", "a test"))
+
+
+def refused(code: str, message: str = "because") -> dict[str, Any]:
+    return {"error": {"message": message, "type": "x", "code": code, "param": None}}
+
+
+def test_it_calls_below_api_v1_with_the_token_and_sends_json(server: Server, api: Api) -> None:
+    server.answers["POST /api/v1/keys"] = (201, {"id": "key_1"})
+    assert api.post("keys", {"name": "n"}) == {"id": "key_1"}
+    assert server.seen == [("POST /api/v1/keys", "Bearer at-llmgw-x", b'{"name":"n"}')]
+
+
+def test_all_reads_every_page_whatever_name_the_server_has_for_itself(server: Server, api: Api) -> None:
+    second = "https://elsewhere.example/api/v1/models?page=2"
+    server.answers["GET /api/v1/models"] = (200, {"results": [{"id": 1}], "next": second})
+    server.answers["GET /api/v1/models?page=2"] = (200, {"results": [{"id": 2}], "next": None})
+    assert api.all("models") == [{"id": 1}, {"id": 2}]
+
+
+def test_an_empty_answer_is_none(server: Server, api: Api) -> None:
+    server.answers["DELETE /api/v1/models/m"] = (204, None)
+    assert api.delete("models/m") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (400, refused("invalid"), ExitCode.REFUSED),
+        (401, refused("invalid_admin_token"), ExitCode.REFUSED),
+        (403, refused("permission_denied"), ExitCode.REFUSED),
+        (404, refused("not_found"), ExitCode.NOT_FOUND),
+        (409, refused("conflict"), ExitCode.REFUSED),
+        (503, refused("web_unavailable"), ExitCode.UNREACHABLE),
+        (500, b"<html>no JSON</html>", ExitCode.REFUSED),
+        (502, [1], ExitCode.REFUSED),
+    ],
+)
+def test_a_refusal_ends_with_its_exit_code(server: Server, api: Api, status: int, body: Any, code: ExitCode) -> None:
+    server.answers["GET /api/v1/status"] = (status, body)
+    with pytest.raises(CliError) as caught:
+        api.get("status")
+    assert caught.value.code == code
+    assert str(caught.value) == ("because" if isinstance(body, dict) else str(caught.value))
+
+
+def test_nobody_there_is_unreachable_and_says_where_the_address_came_from() -> None:
+    with pytest.raises(CliError, match=r"llmgw up.*came from a test") as caught:
+        Api(Target(f"http://127.0.0.1:{free_port()}", "t", "a test")).get("status")
+    assert caught.value.code == ExitCode.UNREACHABLE
+
+
+def test_find_goes_by_id_then_by_name_and_lists_what_there_is(server: Server, api: Api) -> None:
+    rows = [{"id": "mod_1", "name": "a"}, {"id": "mod_2", "name": "b"}, {"id": "mod_3", "name": "b"}]
+    server.answers["GET /api/v1/models"] = (200, {"results": rows, "next": None})
+    assert api.find("models", "mod_2", noun="model")["id"] == "mod_2"
+    assert api.find("models", "a", noun="model")["id"] == "mod_1"
+    with pytest.raises(CliError, match="there are: a, b, b") as missing:
+        api.find("models", "c", noun="model")
+    assert missing.value.code == ExitCode.NOT_FOUND
+    with pytest.raises(CliError, match="give the id"):
+        api.find("models", "b", noun="model")
+
+
+def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "quickstart.env").write_text("LLMGW_URL=http://file:1\nLLMGW_ADMIN_TOKEN='t o k'\n# a comment\n")
+    target = find_target({"LLMGW_DATA": str(tmp_path)})
+    assert (target.url, target.token) == ("http://file:1", "t o k")
+    target = find_target({"LLMGW_DATA": str(tmp_path), "LLMGW_URL": "http://env:2/"})
+    assert (target.url, target.token) == ("http://env:2", "t o k")
+
+
+def test_neither_is_a_usage_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="LLMGW_URL and LLMGW_ADMIN_TOKEN not set") as caught:
+        find_target({"LLMGW_DATA": str(tmp_path)})
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_a_token_is_not_shown_by_repr() -> None:
+    assert "secret" not in repr(Target("http://x", "secret", "y"))
+
+
+def test_a_table_shows_what_is_not_known_as_a_dash_and_keeps_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "[red]x[/red]", "size": None, "on": True}]
+    client.show_list(rows, ["name", "size", ("running", lambda row: row["on"])], as_json=False, empty="none")
+    out = capsys.readouterr().out
+    assert "[red]x[/red]" in out
+    assert " - " in out
+    assert "yes" in out
+
+
+def test_json_is_the_rows_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    client.show_list([{"a": 1}], ["a"], as_json=True, empty="none")
+    assert json.loads(capsys.readouterr().out) == [{"a": 1}]
+    client.show_list([], ["a"], as_json=True, empty="none")
+    assert json.loads(capsys.readouterr().out) == []
