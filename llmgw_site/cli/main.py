@@ -114,12 +114,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: nothing more to say
         raise SystemExit(0) from None
     except Exception as error:
-        if os.environ.get("LLMGW_DEBUG", "0") not in ("", "0") or sys.argv[1:2] in (
-            ["web"],
-            ["worker"],
-            ["gateway"],
-            ["agent"],
-        ):
+        if os.environ.get("LLMGW_DEBUG", "0") not in ("", "0"):
             raise
         print(f"llmgw: a defect of llmgw: {type(error).__name__}: {error} (LLMGW_DEBUG=1 shows where)", file=sys.stderr)
         raise SystemExit(int(ExitCode.REFUSED)) from None
