@@ -1,34 +1,36 @@
-"""Small whole answers that the gateway gives by itself where no request to a model is at stake."""
+"""Whole answers that the gateway gives by itself, as ASGI messages or as bytes for a connection that ends."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-ASGISend = Any  # uvicorn's send: a coroutine function of one message
+from llmgw_site.lib.errors import Refused
+from routing.gateway.errors import render
 
-
-def envelope(status: int, code: str, message: str) -> bytes:
-    """The OpenAI error object."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return orjson.dumps({"error": {"message": message, "type": kind, "code": code, "param": None}})
+Headers = list[tuple[bytes, bytes]]
 
 
-async def send_error(
-    send: ASGISend, status: int, code: str, message: str, *, retry_after: int | None = None, close: bool = False
-) -> None:
-    """Answer with an OpenAI error object; `close` ends the connection after it."""
-    headers = [(b"retry-after", b"%d" % retry_after)] if retry_after is not None else []
-    if close:
-        headers.append((b"connection", b"close"))
-    await send_whole(send, status, b"application/json", envelope(status, code, message), headers)
+async def send_refusal(send: Any, refused: Refused, *, close: bool = False) -> None:
+    """Answer with the OpenAI error object; `close` ends the connection after it."""
+    status, headers, body = render(refused)
+    await _send(send, status, [*headers, (b"connection", b"close")] if close else headers, body)
 
 
-async def send_whole(
-    send: ASGISend, status: int, content_type: bytes, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
+async def send_whole(send: Any, status: int, content_type: bytes, body: bytes, headers: Headers | None = None) -> None:
     """Answer with `body`."""
     head = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *(headers or [])]
-    await send({"type": "http.response.start", "status": status, "headers": head})
+    await _send(send, status, head, body)
+
+
+async def _send(send: Any, status: int, headers: Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def last_answer(refused: Refused) -> bytes:
+    """The refusal as the bytes of a connection's last answer."""
+    status, headers, body = render(refused)
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return b"%b%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], lines, body)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.domain.signing import HEADERS
+from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import MIB
-from routing.gateway.answers import send_error, send_whole
+from routing.gateway.answers import send_refusal, send_whole
 from routing.gateway.web_proxy import AGENT_PATHS
 
 MAX_BODY = 8 * MIB
@@ -32,8 +33,9 @@ class NodeListener:
             await send_whole(send, 200, b"application/json", b'{"status":"ok"}')
         elif not _NEEDED.issubset(name for name, _ in scope["headers"]):  # 3
             message = "Only nodes call here, with a signature: clients use the client listener with their API key."
-            await send_error(send, 401, "node_signature_required", message, close=True)
+            await send_refusal(send, Refused(Kind.UNAUTHORIZED, "node_signature_required", message), close=True)
         elif not scope["path"].startswith(AGENT_PATHS + "/"):  # 4
-            await send_error(send, 404, "not_found", f"There is no {scope['path']} on the node listener.", close=True)
+            message = f"There is no {scope['path']} on the node listener."
+            await send_refusal(send, Refused(Kind.NOT_FOUND, "not_found", message), close=True)
         else:  # 5
             await self._web(scope, receive, send)

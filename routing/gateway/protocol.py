@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import httptools
-import orjson
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
+from routing.gateway.answers import last_answer
 
 log = logging.getLogger(__name__)
 
@@ -52,28 +53,15 @@ class Bounds:
     connections: int
 
 
-class _Refusal(Exception):
-    """Raised in a parser callback, so that the parser stops there."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.answer = _answer(status, code, message)
-        self.code = code
-
-
-def _answer(status: int, code: str, message: str) -> bytes:
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    body = orjson.dumps({"error": {"message": message, "type": kind, "code": code, "param": None}})
-    retry = b"retry-after: 1\r\n" if status == 503 else b""
-    return b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b" % (
-        STATUS_LINE[status],
-        len(body),
-        retry,
-        body,
-    )
-
-
-_NO_HTTP = _Refusal(400, "invalid_http", "The request is no valid HTTP/1.1: check what your client or proxy sends.")
+_NO_HTTP = Refused(
+    Kind.INVALID, "invalid_http", "The request is no valid HTTP/1.1: check what your client or proxy sends."
+)
+_TOO_MANY = Refused(
+    Kind.UNAVAILABLE,
+    "too_many_connections",
+    "The gateway has all the connections it may have: try again in a moment.",
+    retry_after=1,
+)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -103,9 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > bounds.connections:
             event(log, "connection_refused", level=logging.WARNING, connections=bounds.connections)
             self._refused = True
-            self.transport.write(
-                _answer(503, "too_many_connections", "The gateway has all the connections it may have: try again.")
-            )
+            self.transport.write(last_answer(_TOO_MANY))
             self.transport.close()
             self._watch_write()
             return
@@ -130,7 +116,7 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._refuse(error.__context__ if isinstance(error.__context__, _Refusal) else _NO_HTTP)
+            self._refuse(error.__context__ if isinstance(error.__context__, Refused) else _NO_HTTP)
             return
         except httptools.HttpParserUpgrade:
             if self._should_upgrade():
@@ -169,8 +155,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 raise self._head_too_large()
         for name, value in self.headers:
             if name == b"content-length" and int(value) > bounds.body_bytes:
-                raise _Refusal(
-                    413,
+                raise Refused(
+                    Kind.TOO_LARGE,
                     "body_too_large",
                     f"The request body of {int(value)} bytes is over the bound of {bounds.body_bytes}: send less.",
                 )
@@ -214,13 +200,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # --- refusing ---
 
-    def _head_too_large(self) -> _Refusal:
-        bound = self.bounds.head_bytes
-        return _Refusal(431, "headers_too_large", f"Request line and headers are over {bound} bytes: send fewer.")
+    def _head_too_large(self) -> Refused:
+        message = f"Request line and headers are over the bound of {self.bounds.head_bytes} bytes: send fewer."
+        return Refused(Kind.HEADERS, "headers_too_large", message)
 
-    def _refuse(self, refusal: _Refusal) -> None:
+    def _refuse(self, refused: Refused) -> None:
         """Answer what is being read, if it is its turn, and close."""
-        event(log, "request_refused", code=refusal.code, client=self.client[0] if self.client else None)
+        event(log, "request_refused", code=refused.code, client=self.client[0] if self.client else None)
         self._refused = True
         self._in_head, in_body, self._in_body = False, self._in_body, False
         cycle = self.cycle
@@ -234,7 +220,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if cycle.response_started or self.pipeline:
                 self.transport.abort()
                 return
-        self.transport.write(refusal.answer)
+        self.transport.write(last_answer(refused))
         if self.transport.can_write_eof():
             self.transport.write_eof()
             self.flow.resume_reading()
@@ -281,13 +267,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             self.transport.abort()
         elif self._in_head:
-            message = f"The request's headers did not come within {bounds.head_time:g} s."
-            self._refuse(_Refusal(408, "headers_too_slow", message))
+            message = f"The request's headers did not come within {bounds.head_time:g} s: send them at once."
+            self._refuse(Refused(Kind.TOO_SLOW, "headers_too_slow", message))
         elif self._in_body and self.flow.read_paused:
             self._due = self.loop.time() + bounds.body_pause  # it waits for us
         elif self._in_body:
-            message = f"The request's body paused for more than {bounds.body_pause:g} s."
-            self._refuse(_Refusal(408, "body_too_slow", message))
+            message = f"The request's body paused for more than {bounds.body_pause:g} s: send it without pauses."
+            self._refuse(Refused(Kind.TOO_SLOW, "body_too_slow", message))
         elif self.transport.get_write_buffer_size():
             self.transport.abort()
         else:

@@ -15,8 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
 from llmgw_site.lib.logs import event
-from routing.gateway.answers import send_error, send_whole
+from routing.gateway.answers import send_refusal, send_whole
 from routing.gateway.upstream import Headers, Target, TooSlow, Upstream, UpstreamError
 from routing.gateway.web_socket import relay
 
@@ -76,7 +77,8 @@ class WebProxy:
         if scope["type"] == "websocket":
             await relay(self._target.uds, scope, self._headers(scope), receive, send)
         elif hidden:
-            await send_error(send, 404, "not_found", f"There is no {scope['path']} here: nodes use the node listener.")
+            message = f"There is no {scope['path']} here: nodes use the node listener."
+            await send_refusal(send, Refused(Kind.NOT_FOUND, "not_found", message))
         else:
             await self._http(scope, receive, send)
 
@@ -138,7 +140,7 @@ class WebProxy:
             return
         except _TooMuchError:
             message = f"The request body is over the bound of {self._max_body} bytes: send less."
-            await send_error(send, 413, "body_too_large", message, close=True)
+            await send_refusal(send, Refused(Kind.TOO_LARGE, "body_too_large", message), close=True)
             return
         except UpstreamError as error:
             await self._failed(scope, send, error)
@@ -183,25 +185,28 @@ class WebProxy:
     async def _failed(self, scope: Any, send: Any, error: UpstreamError) -> None:
         """`web` gave no answer: it is down, too slow, or broke off."""
         event(log, "web_failed", path=scope["path"], reason=str(error), level=logging.WARNING)
-        if not error.reached:
-            status, code, message = 503, "web_unavailable", "The admin server is starting or not running: try again."
-        elif isinstance(error, TooSlow):
-            status, code, message = 504, "web_too_slow", "The admin server did not answer in time."
-        else:
-            status, code, message = (
-                502,
-                "web_broken",
-                "The admin server broke off; the request may have been carried out.",
-            )
+        refused = _refusal(error)
         if scope["path"].startswith("/api/"):
-            await send_error(send, status, code, message, retry_after=2 if status == 503 else None)
+            await send_refusal(send, refused)
         else:
             headers = [(b"retry-after", b"2"), (b"cache-control", b"no-store")]
-            await send_whole(send, status, b"text/html; charset=utf-8", _DOWN_PAGE, headers)
+            await send_whole(send, HTTP_STATUS[refused.kind], b"text/html; charset=utf-8", _DOWN_PAGE, headers)
+
+
+def _refusal(error: UpstreamError) -> Refused:
+    """1. nothing reached `web`; 2. it was too slow; 3. it broke off."""
+    if not error.reached:  # 1
+        message = "The admin server is starting or not running: try again in a few seconds. Chats go on."
+        return Refused(Kind.UNAVAILABLE, "web_unavailable", message, retry_after=2)
+    if isinstance(error, TooSlow):  # 2
+        message = f"The admin server did not answer within {error.seconds:g} s; the request may have been carried out."
+        return Refused(Kind.TIMEOUT, "web_too_slow", message)
+    message = "The admin server broke off; the request may have been carried out: look before sending it again."  # 3
+    return Refused(Kind.UPSTREAM, "web_broken", message)
 
 
 async def _pieces(first: bytes, receive: Any, body_read: asyncio.Event, bound: int) -> AsyncIterator[bytes]:
-    message = {"body": first, "more_body": True}
+    message: dict[str, Any] = {"body": first, "more_body": True}
     total = 0
     while True:
         piece = message.get("body", b"")
