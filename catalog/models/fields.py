@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from django.core.validators import RegexValidator
 from django.db import models
@@ -14,12 +13,12 @@ LABEL = r"\A[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?\Z"
 """A name for people: no control characters, no space at either end."""
 
 
-def id_field(kind: str) -> Any:
+def id_field(kind: str) -> models.CharField[str, str]:
     """The primary key of every table: a readable id that says what it names, such as `key_0mhx3k…`."""
     return models.CharField(primary_key=True, max_length=40, default=partial(new_id, kind), editable=False)
 
 
-def label_field(help_text: str = "", *, unique: bool = False) -> Any:
+def label_field(help_text: str = "", *, unique: bool = False) -> models.CharField[str, str]:
     """A name for people, 1 to 100 characters."""
     wrong = "A name has 1 to 100 printable characters and no space at its ends."
     return models.CharField(

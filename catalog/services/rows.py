@@ -126,7 +126,7 @@ def _save(row: models.Model, **options: Any) -> None:
 
 
 def _record(row: models.Model, *, actor: str, kind: str, message: str, **shown: Any) -> None:
-    subject = {"subject_kind": noun(row), "subject_id": str(row.pk)}
+    subject: dict[str, Any] = {"subject_kind": noun(row), "subject_id": str(row.pk)}
     events.append(actor=actor, kind=kind, message=message, **subject, **shown)
     transaction.on_commit(partial(catalogue_changed.send_robust, sender=type(row), **subject))
 

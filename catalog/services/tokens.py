@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+import secrets as dice
 from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
 
 from catalog.domain import keys as secrets
 from catalog.models import AdminToken
+from catalog.services import rows
 from llmgw_site.lib.errors import Kind, Refused
 
 TOUCH_EVERY = timedelta(minutes=1)
 """How exact `last_used_at` is; finer would be a write per request."""
+MAX_DAYS = 3660
+
+
+def issue(*, actor: str, user: Any, name: str, days: float = 90.0) -> tuple[AdminToken, secrets.NewSecret]:
+    """A new token that acts as `user` for so many days, and its text: the only time anybody sees it."""
+    if not 0 < days <= MAX_DAYS:
+        raise Refused(
+            Kind.INVALID, "invalid_value", f"days: more than 0 and at most {MAX_DAYS} are possible.", param="days"
+        )
+    secret = secrets.make(secrets.TOKEN_PREFIX, entropy=dice.token_bytes(32))
+    token = AdminToken(
+        user=user,
+        name=name,
+        sha256=secret.sha256,
+        prefix=secret.prefix,
+        created_by=actor[:200],
+        expires_at=timezone.now() + timedelta(days=days),
+    )
+    message = f"admin token {name} ({secret.prefix}…) issued for {user.get_username()}"
+    return rows.add(token, actor=actor, message=message), secret
+
+
+@transaction.atomic
+def revoke(*, actor: str, token: AdminToken, why: str = "") -> AdminToken:
+    """From now on the token is refused. A second time changes nothing."""
+    if rows.lock(token).revoked_at is None:
+        message = f"admin token {token.name} ({token.prefix}…) revoked"
+        rows.change(token, {"revoked_at": timezone.now()}, actor=actor, kind="token_revoked", message=message, why=why)
+    return token
 
 
 def authenticate(text: str, *, now: datetime) -> AdminToken:

@@ -1,0 +1,75 @@
+"""API keys: issue once, revoke, note their use."""
+
+from __future__ import annotations
+
+import re
+import secrets as dice
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from catalog.domain import keys as secrets
+from catalog.models import ApiKey, Project
+from catalog.models.served import MODEL_NAME
+from catalog.services import rows
+from llmgw_site.lib.errors import Kind, Refused
+
+MAX_MODELS = 1000
+
+
+def issue(
+    *,
+    actor: str,
+    project: Project,
+    name: str,
+    models: Sequence[str] | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, secrets.NewSecret]:
+    """A new key, and its text: the only time anybody sees it. `models`: names it may use, None for all."""
+    if expires_at is not None and expires_at <= timezone.now():
+        raise Refused(Kind.INVALID, "invalid_value", "expires_at: the time is over already.", param="expires_at")
+    secret = secrets.make(secrets.KEY_PREFIX, entropy=dice.token_bytes(32))
+    key = ApiKey(
+        project=project,
+        name=name,
+        sha256=secret.sha256,
+        prefix=secret.prefix,
+        models=allowlist(models),
+        created_by=actor[:200],
+        expires_at=expires_at,
+    )
+    return rows.add(key, actor=actor, message=f"key {name} ({secret.prefix}…) issued for {project.name}"), secret
+
+
+def allowlist(models: Sequence[str] | None) -> list[str] | None:
+    """A key's list of model names, each once. A name need not be in the catalogue yet. Raises Refused."""
+    if models is None:
+        return None
+    listed = isinstance(models, Sequence) and not isinstance(models, str)
+    good = listed and all(isinstance(item, str) and re.search(MODEL_NAME, item) for item in models)
+    if not good or not 1 <= len(models) <= MAX_MODELS:
+        raise Refused(
+            Kind.INVALID,
+            "invalid_value",
+            f"models: a list of 1 to {MAX_MODELS} model names is needed, or nothing for all models.",
+            param="models",
+        )
+    return list(dict.fromkeys(models))
+
+
+@transaction.atomic
+def revoke(*, actor: str, key: ApiKey, why: str = "") -> ApiKey:
+    """From now on the key is refused; it stays in the list. A second time changes nothing."""
+    if rows.lock(key).revoked_at is None:
+        message = f"key {key.name} ({key.prefix}…) revoked"
+        rows.change(key, {"revoked_at": timezone.now()}, actor=actor, kind="key_revoked", message=message, why=why)
+    return key
+
+
+def touch(*, used: Mapping[str, datetime]) -> None:
+    """Note when keys were last used, by id; older times than the noted ones are ignored."""
+    for key_id, at in used.items():
+        ApiKey.objects.filter(Q(last_used_at__isnull=True) | Q(last_used_at__lt=at), pk=key_id).update(last_used_at=at)

@@ -1,0 +1,138 @@
+"""Models of the catalogue: add, change, enable, disable, remove.
+
+`add_model` looks at the weights where they are on this machine, before any transaction: a file that is no model is
+refused here, one that is elsewhere is looked at by the node that runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.db import transaction
+
+from catalog.domain.facts import ModelFacts
+from catalog.models import Model, Profile, Project
+from catalog.services import profiles, rows, weights
+from llmgw_site.lib.errors import Kind, Refused
+
+FIELDS = frozenset(
+    {
+        "name",
+        "description",
+        "enabled",
+        "replicas",
+        "weights_path",
+        "weights_size",
+        "weights_sha256",
+        "embeddings",
+        "project",
+    }
+)
+"""What callers may change."""
+
+
+def add_model(
+    *,
+    actor: str,
+    name: str,
+    weights_path: str,
+    description: str = "",
+    enabled: bool = True,
+    replicas: int = 1,
+    weights_size: int | None = None,
+    weights_sha256: str = "",
+    facts: ModelFacts | None = None,
+    embeddings: bool | None = None,
+    project: Project | None = None,
+    profile: Mapping[str, Any] | None = None,
+) -> Model:
+    """A model and its first profile, both or neither.
+
+    `facts`, `weights_size`: found out here if they are not given; `embeddings` None: as the facts say;
+    `profile`: fields of the profile, `{}` or None for llama.cpp with every default.
+    """
+    wanted = dict(profile or {})
+    gguf = wanted.get("engine", "llama.cpp") == "llama.cpp"
+    path = checked_path(weights_path)
+    if facts is None:
+        facts, found = _look(path) if gguf else (None, None)
+        weights_size = found if weights_size is None else weights_size
+    model = Model(
+        name=name,
+        description=description,
+        enabled=enabled,
+        replicas=replicas,
+        weights_path=path,
+        weights_size=weights_size,
+        weights_sha256=weights_sha256,
+        facts=facts.as_dict() if facts else {},
+        embeddings=bool(facts and facts.embeddings) if embeddings is None else embeddings,
+        project=project,
+    )
+    with transaction.atomic():
+        rows.add(model, actor=actor, message=f"model {name} added")
+        profiles.add(actor=actor, model=model, **wanted)
+    return model
+
+
+def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
+    """Change fields of a model. Another weights_path is looked at like a new one; what was known of the old one goes."""
+    unknown = sorted(set(changes) - FIELDS)
+    if unknown:
+        raise Refused(
+            Kind.INVALID,
+            "unknown_field",
+            f"A model has no field {unknown[0]!r} that could be set; it has {', '.join(sorted(FIELDS))}.",
+            param=unknown[0],
+        )
+    if "weights_path" in changes and changes["weights_path"] != model.weights_path:
+        changes["weights_path"] = checked_path(changes["weights_path"])
+        facts, size = _look(changes["weights_path"]) if _uses_gguf(model) else (None, None)
+        changes.setdefault("weights_size", size)
+        changes.setdefault("weights_sha256", "")
+        changes["facts"] = facts.as_dict() if facts else {}
+    return rows.change(model, changes, actor=actor, message=f"model {model.name} changed", why=why)
+
+
+def enable(*, actor: str, model: Model, why: str = "") -> Model:
+    """Have it running again; the reconciler starts its replicas."""
+    message = f"model {model.name} enabled"
+    return rows.change(model, {"enabled": True}, actor=actor, kind="model_enabled", message=message, why=why)
+
+
+def disable(*, actor: str, model: Model, why: str = "") -> Model:
+    """Refuse new requests at once, let running ones finish, then stop its replicas."""
+    message = f"model {model.name} disabled"
+    return rows.change(model, {"enabled": False}, actor=actor, kind="model_disabled", message=message, why=why)
+
+
+def remove(*, actor: str, model: Model) -> None:
+    """Delete a model with its profiles. Its replicas are drained and stopped; its weights stay on the disk."""
+    rows.remove(model, actor=actor, message=f"model {model.name} removed")
+
+
+def checked_path(path: str) -> str:
+    """A path that means one file on every node. Raises Refused."""
+    pure = PurePosixPath(path)
+    if not path or not pure.is_absolute() or ".." in pure.parts or any(ord(char) < 32 for char in path):
+        raise Refused(
+            Kind.INVALID,
+            "invalid_value",
+            "weights_path: an absolute path without `..` is needed, such as /srv/models/name.gguf.",
+            param="weights_path",
+        )
+    return str(pure)
+
+
+def _look(path: str) -> tuple[ModelFacts | None, int | None]:
+    if not weights.is_here(path):
+        return None, None
+    found = weights.look(path)
+    return found.facts, found.size
+
+
+def _uses_gguf(model: Model) -> bool:
+    engines = set(Profile.objects.filter(model=model).values_list("engine", flat=True))
+    return not engines or "llama.cpp" in engines
