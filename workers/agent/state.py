@@ -1,0 +1,87 @@
+"""What the machine keeps about each replica, and the times it goes by. Changed by `machine.py` only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cluster.wire import ReplicaLoad, Serve, WantedReplica
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The times that decisions go by, in seconds."""
+
+    start_timeout: float = 1200.0  # of a profile that names none
+    drain_timeout: float = 60.0  # the same
+    drain_notice: float = (
+        0.5  # the gateway needs so long to learn that an engine drains; what it counts before proves nothing
+    )
+    term_grace: float = 10.0  # from SIGTERM to SIGKILL
+    kill_again: float = 10.0  # an engine in an uninterruptible call is told again
+    longest_pause: float = 60.0  # between two attempts to start
+    failures_to_backoff: int = 3
+    stable_after: float = 60.0  # ready for so long, the failures before it are forgotten
+    probe_first: float = 0.1  # pause between looks at a starting engine, growing to
+    probe_longest: float = 1.0
+    probe_ready: float = 15.0  # pause between looks at a ready one
+    silent_looks: int = 4  # so many looks without an answer, and for
+    silent_for: float = 60.0  # so long, and a ready engine is replaced
+    gateway_grace: float = 3.0  # a gateway that restarts has so long to come back and say what is in flight
+
+
+class Phase(StrEnum):
+    SPAWNING = "spawning"
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    ENDING = "ending"
+
+
+@dataclass(kw_only=True)
+class Process:
+    """The one process of a replica."""
+
+    launch: int
+    generation: int
+    serve: Serve
+    phase: Phase
+    started_at: float
+    pid: int | None = None
+    port: int = 0
+    key: str = field(default="", repr=False)
+    ready_at: float | None = None
+    context: int | None = None
+    slots: int | None = None
+    since: float = 0.0  # when the phase began
+    asked_at: float | None = None  # the look that has no answer yet
+    next_probe: float = 0.0
+    probe_pause: float = 0.0
+    silent: int = 0
+    heard_at: float = 0.0
+    killed_at: float | None = None
+    load: ReplicaLoad | None = None  # the gateway's figures
+    engine_in_flight: int | None = None  # the engine's own
+    idle: bool = False  # draining, and the gateway, knowing it, says that nothing is in flight
+    ending: tuple[str, str] | None = None  # code and message, if it ends because it failed
+
+
+@dataclass(kw_only=True)
+class Replica:
+    """What is wanted, what runs, and what went wrong so far."""
+
+    replica_id: str
+    wanted: WantedReplica | None = None
+    process: Process | None = None
+    failures: int = 0  # unexpected ends in a row
+    attempt: int = 0  # starts of this generation
+    retry_at: float = 0.0
+    code: str = ""
+    message: str = ""
+    log_tail: str = ""
+    final: bool = False
+    last_used_at: float | None = None
+
+    @property
+    def run(self) -> bool:
+        return self.wanted is not None and self.wanted.run

@@ -1,0 +1,95 @@
+"""What others see of the machine: the gateway its engines, the controllers a report of every replica. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cluster.domain.states import ReplicaState
+from cluster.wire import LocalEngine, ReplicaReport, StartingReplica
+from workers.agent.state import Phase, Replica, Rules
+
+
+def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
+    """The engines that the gateway may use, or must let finish."""
+    out = []
+    for replica in replicas:
+        process = replica.process
+        if process is not None and process.phase in (Phase.READY, Phase.DRAINING):
+            out.append(
+                LocalEngine(
+                    replica_id=replica.replica_id,
+                    model=process.serve.model,
+                    engine=process.serve.engine,
+                    state="ready" if process.phase is Phase.READY else "draining",
+                    host="127.0.0.1",
+                    port=process.port,
+                    key=process.key,
+                    slots=process.slots or process.serve.slots or 1,
+                    context=process.context or process.serve.context,
+                    served_name=process.serve.model,
+                )
+            )
+    return tuple(out)
+
+
+def starting(replicas: Iterable[Replica], rules: Rules) -> tuple[StartingReplica, ...]:
+    """Wanted replicas that are not ready, and why."""
+    out = []
+    for replica in replicas:
+        now = state(replica, rules)
+        if replica.wanted and replica.run and now not in (ReplicaState.READY, ReplicaState.DRAINING):
+            out.append(
+                StartingReplica(
+                    replica_id=replica.replica_id,
+                    model=replica.wanted.serve.model,
+                    state=now,
+                    code=replica.code,
+                    message=replica.message,
+                )
+            )
+    return tuple(out)
+
+
+def state(replica: Replica, rules: Rules) -> ReplicaState:
+    process = replica.process
+    if process is None:
+        if not replica.run:
+            return ReplicaState.STOPPED
+        if replica.final:
+            return ReplicaState.FAILED
+        stuck = replica.failures >= rules.failures_to_backoff
+        return ReplicaState.BACKOFF if stuck else ReplicaState.STARTING
+    if process.phase is Phase.READY:
+        return ReplicaState.READY
+    if process.phase is Phase.DRAINING or (process.phase is Phase.ENDING and process.ending is None):
+        return ReplicaState.DRAINING
+    return ReplicaState.STARTING
+
+
+def reports(replicas: Iterable[Replica], rules: Rules) -> tuple[ReplicaReport, ...]:
+    """Everything about every replica, for a heartbeat; memory is the shell's to add."""
+    out = []
+    for replica in replicas:
+        process = replica.process
+        generation = process.generation if process else replica.wanted.generation if replica.wanted else 0
+        load = process.load if process else None
+        out.append(
+            ReplicaReport(
+                replica_id=replica.replica_id,
+                generation=generation,
+                state=state(replica, rules),
+                code=replica.code,
+                message=replica.message,
+                log_tail=replica.log_tail,
+                attempt=max(1, replica.attempt),
+                pid=process.pid if process else None,
+                port=process.port or None if process else None,
+                started_at=process.started_at if process else None,
+                ready_at=process.ready_at if process else None,
+                context=process.context if process else None,
+                slots=process.slots if process else None,
+                in_flight=load.in_flight if load else 0,
+                last_used_at=replica.last_used_at,
+            )
+        )
+    return tuple(out)
