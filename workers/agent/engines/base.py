@@ -1,0 +1,141 @@
+"""What the agent needs to know of a kind of engine. One adapter a file; nothing else in the agent knows the kinds.
+
+An adapter says early what it cannot do (`build`), makes the command (pure, by catalog.domain.engine_command) and
+looks at a running engine over HTTP on loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import httpx
+
+from catalog.domain.engine_command import Command, Run
+from cluster.wire import EngineBuild, Serve
+from workers.agent.events import Verdict
+
+QUICK = 3.0
+"""Seconds for an answer that costs the engine nothing."""
+DEEP = 300.0
+"""Seconds for one token: the first one of a big model on a slow disk may take minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A running engine."""
+
+    port: int
+    serve: Serve
+    key: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.key}"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a look found; None: the engine does not tell."""
+
+    verdict: Verdict
+    message: str = ""
+    context: int | None = None
+    slots: int | None = None
+    in_flight: int | None = None
+
+
+class Engine(Protocol):
+    """A kind of engine on this node."""
+
+    kind: str
+    files_bounded: bool
+    """Whether its files may be held to the log's size by the kernel (RLIMIT_FSIZE): it writes no other files."""
+
+    def build(self) -> EngineBuild:
+        """What is installed here; `problem` says why it cannot run, if it cannot."""
+
+    def command(self, serve: Serve, *, port: int, threads: int) -> Command:
+        """Raises Refused if the profile's args do not pass the vetting."""
+
+    def secrets(self, key: str) -> Mapping[str, str]:
+        """The variables by which the engine learns its key: never argv, which everybody on the machine can read."""
+
+    async def look(self, client: httpx.AsyncClient, target: Target, *, deep: bool) -> Look:
+        """Is it alive, and of a deep look: does it really compute? Never raises."""
+
+
+def run_of(serve: Serve, *, port: int, threads: int) -> Run:
+    """What the controllers want, as the command builder takes it."""
+    return Run(
+        model=serve.model,
+        weights=serve.weights.path,
+        port=port,
+        threads=serve.threads or threads,
+        context=serve.context,
+        slots=serve.slots,
+        memory=serve.memory,
+        embeddings=serve.embeddings,
+        pooling=serve.pooling,
+        args=serve.args,
+        env=serve.env,
+    )
+
+
+async def fetch(
+    client: httpx.AsyncClient, target: Target, method: str, path: str, *, timeout: float, body: Any = None
+) -> httpx.Response | Look:
+    """The engine's answer, or what its absence means."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await client.request(method, target.url + path, headers=target.headers, json=body, timeout=timeout)
+    except (httpx.ConnectError, httpx.ConnectTimeout):
+        return Look(verdict=Verdict.LOADING, message="it does not listen yet")
+    except (httpx.HTTPError, TimeoutError) as error:
+        return Look(verdict=Verdict.SILENT, message=f"no answer ({type(error).__name__})")
+
+
+async def health(client: httpx.AsyncClient, target: Target) -> Look:
+    """`/health`: 200 is ready; 503 is loading, for minutes if need be; the rest is no engine that we know."""
+    answer = await fetch(client, target, "GET", "/health", timeout=QUICK)
+    if isinstance(answer, Look):
+        return answer
+    if answer.status_code == 200:
+        return Look(verdict=Verdict.READY)
+    if answer.status_code == 503:
+        return Look(verdict=Verdict.LOADING, message="it loads the model")
+    return Look(verdict=Verdict.BROKEN, message=f"/health answered {answer.status_code}")
+
+
+async def one_token(client: httpx.AsyncClient, target: Target) -> Look:
+    """Ask for one real token, or one embedding: a health page can be right while the core is stuck."""
+    if target.serve.embeddings:
+        path, body = "/v1/embeddings", {"model": target.serve.model, "input": "Hello"}
+    else:
+        path = "/v1/completions"
+        body = {"model": target.serve.model, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
+    answer = await fetch(client, target, "POST", path, timeout=DEEP, body=body)
+    if isinstance(answer, Look):
+        return answer
+    if answer.status_code == 503:
+        return Look(verdict=Verdict.LOADING, message="it loads the model")
+    if answer.status_code != 200:
+        return Look(verdict=Verdict.BROKEN, message=f"{path} answered {answer.status_code}: {answer.text[:300]}")
+    try:
+        data = answer.json()
+        made = len(data["data"][0]["embedding"]) if target.serve.embeddings else data["usage"]["completion_tokens"]
+    except (ValueError, LookupError, TypeError):
+        made = 0
+    if not made:
+        return Look(verdict=Verdict.BROKEN, message=f"{path} answered 200 without a result: {answer.text[:300]}")
+    return Look(verdict=Verdict.READY)
+
+
+def number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,75 @@
+"""llama.cpp: the server inside the `xllamacpp` wheel through our launcher, else a `llama-server` on PATH."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+from catalog.domain.engine_command import Command, command
+from cluster.wire import EngineBuild, Serve
+from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
+from workers.agent.events import Verdict
+
+TOP = Path(__file__).resolve().parents[3]
+"""The folder that holds our packages: the launcher is started far from it."""
+
+
+@functools.cache
+def _wheel() -> str:
+    """Version of the installed wheel; empty: none. The wheel itself is never imported here, it is large."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        return ""
+    return importlib.metadata.version("xllamacpp")
+
+
+class LlamaCpp:
+    kind = "llama.cpp"
+    files_bounded = True
+
+    def build(self) -> EngineBuild:
+        if _wheel():
+            return EngineBuild(kind=self.kind, version=f"xllamacpp {_wheel()}")
+        binary = shutil.which("llama-server")
+        if binary:
+            return EngineBuild(kind=self.kind, version=f"llama-server ({binary})")
+        problem = "neither the package xllamacpp nor llama-server is installed: install llmgw with its extra `llama`"
+        return EngineBuild(kind=self.kind, problem=problem)
+
+    def command(self, serve: Serve, *, port: int, threads: int) -> Command:
+        run = run_of(serve, port=port, threads=threads)
+        if not _wheel():
+            return command(self.kind, (shutil.which("llama-server") or "llama-server",), run)
+        # -P: the engine's own folder must not be a place to import from
+        program = (sys.executable, "-P", "-m", "workers.agent.engines.launcher")
+        made = command(self.kind, program, run, launcher=True)
+        return replace(made, env={**made.env, "PYTHONPATH": str(TOP)})
+
+    def secrets(self, key: str) -> Mapping[str, str]:
+        return {"LLMGW_ENGINE_KEY" if _wheel() else "LLAMA_API_KEY": key}
+
+    async def look(self, client: httpx.AsyncClient, target: Target, *, deep: bool) -> Look:
+        """1. health; 2. deep: a token, then the shape; 3. else: how many slots work."""
+        found = await health(client, target)  # 1
+        if found.verdict is not Verdict.READY:
+            return found
+        if deep:  # 2
+            found = await one_token(client, target)
+            if found.verdict is not Verdict.READY:
+                return found
+            props = await fetch(client, target, "GET", "/props", timeout=QUICK)
+            data = props.json() if not isinstance(props, Look) and props.status_code == 200 else {}
+            settings = data.get("default_generation_settings") or {}
+            return replace(found, context=number(settings.get("n_ctx")), slots=number(data.get("total_slots")))
+        # 3. answered by the loop that also computes: a long batch delays it, which is no sign of death
+        slots = await fetch(client, target, "GET", "/slots", timeout=QUICK)
+        if isinstance(slots, Look) or slots.status_code != 200:
+            return found
+        return replace(found, in_flight=sum(1 for slot in slots.json() if slot.get("is_processing")))

@@ -1,0 +1,58 @@
+"""vLLM, in an environment of its own: the `vllm` program on PATH."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+
+import httpx
+
+from catalog.domain.engine_command import Command, command
+from cluster.wire import EngineBuild, Serve
+from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
+from workers.agent.events import Verdict
+
+_REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.M)
+
+
+def requests_in(metrics: str) -> int | None:
+    """Running and waiting requests over all ranks; None where the engine does not say."""
+    found = _REQUESTS.findall(metrics)
+    return int(sum(float(value) for value in found)) if found else None
+
+
+class Vllm:
+    kind = "vllm"
+    files_bounded = False  # it writes caches of compiled kernels and shared memory
+
+    def build(self) -> EngineBuild:
+        binary = shutil.which("vllm")
+        if binary:
+            return EngineBuild(kind=self.kind, version=f"vllm ({binary})")
+        return EngineBuild(kind=self.kind, problem="no `vllm` on PATH: install vLLM in an environment of its own")
+
+    def command(self, serve: Serve, *, port: int, threads: int) -> Command:
+        run = run_of(serve, port=port, threads=threads)
+        return command(self.kind, (shutil.which("vllm") or "vllm", "serve"), run)
+
+    def secrets(self, key: str) -> Mapping[str, str]:
+        return {"VLLM_API_KEY": key}
+
+    async def look(self, client: httpx.AsyncClient, target: Target, *, deep: bool) -> Look:
+        """1. health; 2. deep: a token, then the context; 3. else: what its metrics count."""
+        found = await health(client, target)  # 1
+        if found.verdict is not Verdict.READY:
+            return found
+        if deep:  # 2
+            found = await one_token(client, target)
+            if found.verdict is not Verdict.READY:
+                return found
+            models = await fetch(client, target, "GET", "/v1/models", timeout=QUICK)
+            cards = models.json().get("data") if not isinstance(models, Look) and models.status_code == 200 else None
+            return replace(found, context=number(cards[0].get("max_model_len")) if cards else None)
+        metrics = await fetch(client, target, "GET", "/metrics", timeout=QUICK)  # 3
+        if isinstance(metrics, Look) or metrics.status_code != 200:
+            return found
+        return replace(found, in_flight=requests_in(metrics.text))

@@ -1,0 +1,138 @@
+"""Engine processes: detached children that outlive the agent, found again by their environment, watched by pidfd.
+
+Each child carries LLMGW_REPLICA_ID and LLMGW_AGENT_DATA in its environment, so one that was started a moment before a
+crash is never an orphan. A process is the same one only if pid and start time agree. Sources: pidfd_open(2), proc(5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+REPLICA, DATA = "LLMGW_REPLICA_ID", "LLMGW_AGENT_DATA"
+PASSED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
+     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_HOME", "PYTHONDONTWRITEBYTECODE"}
+)  # fmt: skip
+"""All that an engine inherits from the agent's environment; secrets of the node stay here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A live process that one of our agents started as an engine."""
+
+    pid: int
+    start_time: int  # clock ticks since boot: field 22 of /proc/PID/stat
+    replica_id: str
+
+
+class Child:
+    """One engine process and its group. `exited()` is true as soon as `pidfd` is readable."""
+
+    def __init__(self, pid: int, start_time: int, popen: subprocess.Popen[bytes] | None = None) -> None:
+        self.pid, self.start_time, self._popen = pid, start_time, popen
+        self.pidfd = os.pidfd_open(pid)
+        if start_time_of(pid) != start_time:
+            os.close(self.pidfd)
+            raise ProcessLookupError(pid)
+
+    def send(self, number: int) -> None:
+        """Signal the whole group; the leader through its pidfd, which cannot hit another process."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def reap(self) -> int | None:
+        """After the end: exit status (negative: signal; None: not our child), with nobody of the group left."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.close(self.pidfd)
+        return self._popen.wait() if self._popen is not None else None
+
+    def forget(self) -> None:
+        """Leave the process alone; the agent ends."""
+        os.close(self.pidfd)
+        if self._popen is not None:
+            self._popen.returncode = 0  # no "still running" warning: that it runs is the point
+
+
+def spawn(
+    argv: tuple[str, ...], *, env: Mapping[str, str], replica_id: str, data: Path, cwd: Path, log: int, file_limit: int
+) -> Child:
+    """Start an engine in a session of its own, with nothing inherited but what PASSED names. Raises OSError.
+
+    file_limit: bytes that its files may have, so that its log is bounded while no agent runs; 0: no bound.
+    """
+    clean = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith("LC_")}
+    popen = subprocess.Popen(
+        argv,
+        env={**clean, **env, REPLICA: replica_id, DATA: str(data)},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        close_fds=True,
+        restore_signals=False,  # SIGXFSZ stays ignored: at the bound a write fails instead of killing the engine
+    )
+    if file_limit:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(popen.pid, resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    return Child(popen.pid, start_time_of(popen.pid) or 0, popen)
+
+
+def start_time_of(pid: int) -> int | None:
+    """Clock ticks since boot at which `pid` started; None: there is no such process, or only its corpse."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def find(data: Path) -> list[Found]:
+    """Live engines of this data folder: session leaders of our user that carry its marks."""
+    found = []
+    mark, me = f"{DATA}={data}".encode(), os.getuid()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        pid = int(entry.name)
+        try:
+            if entry.stat().st_uid != me or os.getsid(pid) != pid:
+                continue
+            environ = Path(entry.path, "environ").read_bytes().split(b"\0")
+        except (OSError, ProcessLookupError):
+            continue
+        if mark not in environ:
+            continue
+        replica = next((item.partition(b"=")[2] for item in environ if item.startswith(f"{REPLICA}=".encode())), b"")
+        start_time = start_time_of(pid)
+        if replica and start_time is not None:
+            found.append(Found(pid=pid, start_time=start_time, replica_id=replica.decode(errors="replace")))
+    return found
+
+
+def stop_all(data: Path, *, grace: float = 5.0) -> list[int]:
+    """End every engine of this data folder: SIGTERM, after `grace` seconds SIGKILL; the pids. For `llmgw up`."""
+    engines = find(data)
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+        left = [engine for engine in engines if start_time_of(engine.pid) == engine.start_time]
+        for engine in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(engine.pid, number)
+        end = time.monotonic() + patience
+        while time.monotonic() < end and any(start_time_of(e.pid) == e.start_time for e in left):
+            time.sleep(0.02)
+    return [engine.pid for engine in engines]
