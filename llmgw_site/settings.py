@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from urllib.parse import urlsplit
 
+from llmgw_site.console import theme as _theme
 from llmgw_site.lib import config as _config
 from llmgw_site.lib import files as _files
 from llmgw_site.lib import logs as _logs
@@ -68,6 +69,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "llmgw_site.console.csp.ConsolePolicy",
 ]
 TEMPLATES = [
     {
@@ -79,7 +81,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "builtins": ["llmgw_site.console.tags"],
         },
     }
 ]
@@ -87,6 +90,9 @@ STATIC_URL = "/static/"
 STATICFILES_DIRS = [_config.TOP / "static"]
 STATIC_ROOT = CONFIG.data / "static"
 WHITENOISE_USE_FINDERS = True
+
+# --- the console's look and sidebar
+UNFOLD = _theme.UNFOLD
 
 # --- sign-in and cookies
 AUTH_PASSWORD_VALIDATORS = [
@@ -123,6 +129,8 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_TIME_LIMIT = 90
 CELERY_TASK_SOFT_TIME_LIMIT = 60
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# A wake-up that finds no broker gives up at once (kombu would try for 8 s and hold the request that sends it).
+CELERY_BROKER_TRANSPORT_OPTIONS = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
