@@ -79,7 +79,7 @@ def choose(
         return model_not_found(name)
     model = route.model
     if not model.enabled:  # 2
-        return _disabled(model)
+        return disabled(model)
     if model.embeddings != embeddings:  # 3
         return _wrong_endpoint(model)
     seats = route.seats
@@ -95,7 +95,8 @@ def choose(
     return best[int(dice * len(best))]
 
 
-def _disabled(model: ModelEntry) -> Refused:
+def disabled(model: ModelEntry) -> Refused:
+    """503 `model_disabled`, with the controllers' reason."""
     why = f": {model.reason.rstrip('.')}" if model.reason else ""
     return Refused(
         Kind.UNAVAILABLE,

@@ -100,7 +100,7 @@ class BodyMeter:
             self._held = data[-16:]  # a name may lie across the seam
             return
         rest = find_counts(data, self.counts)
-        self._held = data[rest:] if 0 <= rest and len(data) - rest <= LONGEST_USAGE else data[-16:]
+        self._held = data[rest:] if rest >= 0 and len(data) - rest <= LONGEST_USAGE else data[-16:]
 
 
 class StreamMeter:

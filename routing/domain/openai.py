@@ -68,7 +68,9 @@ def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:  # 3
-        raise _refused("invalid_json", f"The body is not valid JSON ({_reason(error)}): send one JSON object.") from None
+        raise _refused(
+            "invalid_json", f"The body is not valid JSON ({_reason(error)}): send one JSON object."
+        ) from None
     if type(value) is not dict:  # 4
         raise _refused("not_an_object", "The body must be a JSON object with at least a 'model' field.")
     if jsonbytes.has_duplicates(bones, value):  # 5
@@ -92,7 +94,7 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
     if stream and endpoint == EMBEDDINGS:
         raise _refused("invalid_value", "Embeddings cannot be streamed: leave 'stream' out.", "stream")
     options = get("stream_options")
-    wants = False
+    wants: Any = False
     if options is not None:
         if type(options) is not dict:
             raise _field("stream_options", options, "an object")
@@ -175,9 +177,7 @@ def upstream_body(body: bytes, ask: Ask, *, served_name: str) -> bytes:
     place = jsonbytes.find(body, "stream_options")
     assert place is not None
     options = body[place[0] : place[1]]
-    changed = (
-        jsonbytes.replace(options, "include_usage", b"true") if options[:1] == b"{" else b'{"include_usage":true}'
-    )
+    changed = jsonbytes.replace(options, "include_usage", b"true") if options[:1] == b"{" else b'{"include_usage":true}'
     return body[: place[0]] + changed + body[place[1] :]
 
 

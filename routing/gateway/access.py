@@ -1,0 +1,43 @@
+"""One log line per request: logger `access`, event `request`. Never a prompt, never a key beyond its prefix.
+
+It is on the hot path, so the JSON style is rendered here in one go and written with one system call, in the format of
+`llmgw_site.lib.logs.JsonFormatter`; the text style goes through logging.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import orjson
+
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.logs import event
+
+log = logging.getLogger("access")
+
+_HEAD = {"level": "info", "process": "gateway", "logger": "access", "event": "request"}
+
+
+class AccessLog:
+    """Writes to file descriptor `fd` (standard error); a line that it does not take is dropped."""
+
+    def __init__(self, config: Config, *, fd: int = 2) -> None:
+        self._on = config.access_log and config.log_level in ("debug", "info")
+        self._json = config.log_style == "json"
+        self._fd = fd
+
+    def write(self, now: float, fields: dict[str, Any]) -> None:
+        """One line; fields that are None are left out by the text style and null-free in JSON."""
+        if not self._on:
+            return
+        if not self._json:
+            event(log, "request", **fields)
+            return
+        line = {"ts": round(now, 3), **_HEAD}
+        line.update({name: value for name, value in fields.items() if value is not None})
+        try:
+            os.write(self._fd, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        except OSError:  # a closed or full pipe: chat goes on
+            pass

@@ -1,0 +1,214 @@
+"""The client listener's ASGI application: `/v1/*` and the health paths are ours, all else goes to `web`.
+
+Every request under `/v1/` runs in one frame, which turns what goes wrong into an OpenAI error, notices a client that
+leaves, and settles it once: usage record, metrics, access log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.openai import PATHS
+from routing.domain.records import Outcome, UsageRecord
+from routing.gateway import listing
+from routing.gateway.access import AccessLog
+from routing.gateway.auth import identify
+from routing.gateway.chat import Generate, Parts
+from routing.gateway.errors import JSON, Headers, internal, render
+from routing.gateway.exchange import CLIENT_GONE, ClientGone, Exchange, Receive, Scope, Send
+from routing.gateway.metrics import UNKNOWN
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[Exchange], Awaitable[None]]
+
+
+class App:
+    """Made by lifespan.build; `web` answers what is not ours."""
+
+    def __init__(self, parts: Parts, access: AccessLog, web: Any) -> None:
+        self.active: set[Exchange] = set()
+        self.stopping = False
+        self._parts = parts
+        self._access = access
+        self._web = web
+        self._generate = Generate(parts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] == "http":
+            endpoint = PATHS.get(path)
+            if endpoint is not None:
+                work: Work = self._generate if scope["method"] == "POST" else _not_allowed("POST")
+                await self._run(scope, receive, send, endpoint, work)
+                return
+            if path.startswith("/v1/") or path == "/v1":
+                await self._run(scope, receive, send, *self._other(path, scope["method"]))
+                return
+            if path in ("/healthz", "/readyz"):
+                await self._health(path, scope["method"], send)
+                return
+        await self._web(scope, receive, send)
+
+    def _other(self, path: str, method: str) -> tuple[str, Work]:
+        if path == listing.PATH or (path.startswith(listing.PATH + "/") and len(path) > len(listing.PATH) + 1):
+            return "models", self._models if method == "GET" else _not_allowed("GET")
+        return "other", _unknown_path
+
+    async def _models(self, exchange: Exchange) -> None:
+        view = self._parts.table.view
+        exchange.key = identify(exchange.authorization, view.keys, now=exchange.started_at)
+        await listing.answer(exchange, view, exchange.key)
+
+    # --- the frame ---
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send, endpoint: str, work: Work) -> None:
+        parts = self._parts
+        loop = asyncio.get_running_loop()
+        exchange = Exchange(scope, receive, send, endpoint=endpoint, now=parts.clock.now(), began=loop.time())
+        exchange.task = task = asyncio.current_task()
+        self.active.add(exchange)
+        try:
+            await work(exchange)
+        except Refused as error:
+            await self._refuse(exchange, error)
+        except ClientGone:
+            exchange.gone = True
+        except asyncio.CancelledError:
+            if not exchange.gone:  # the process is stopping
+                exchange.code = "gateway_stopped"
+                raise
+            if task is not None:
+                task.uncancel()
+        except Exception:
+            log.exception("request_failed", extra={"f": {"request_id": exchange.request_id}})
+            await self._refuse(exchange, internal())
+        finally:
+            self.active.discard(exchange)
+            exchange.over = True
+            if exchange.watcher is not None:
+                exchange.watcher.cancel()
+            self._settle(exchange, loop.time())
+
+    async def _refuse(self, exchange: Exchange, error: Refused) -> None:
+        if exchange.over:  # it failed in its very last step
+            return
+        await exchange.refuse(error, forwarded=exchange.forwarded_at is not None)
+
+    def _settle(self, exchange: Exchange, now: float) -> None:
+        """Account for a request that is over. The only place, and passed once."""
+        parts = self._parts
+        if exchange.gone:
+            exchange.outcome, exchange.status, exchange.code = Outcome.CLIENT_GONE, CLIENT_GONE, "client_gone"
+        total = round(now - exchange.began, 6)
+        model = exchange.model or UNKNOWN
+        record = self._record(exchange, total)
+        if exchange.record_id:
+            parts.ledger.close(record)
+        parts.metrics.answered(exchange.endpoint, model, exchange.status, total)
+        parts.metrics.metered(model, record.prompt_tokens, record.completion_tokens, record.first_token_s)
+        key = exchange.key
+        self._access.write(
+            parts.clock.now(),
+            {
+                "request_id": exchange.request_id,
+                "key": key.prefix if key is not None else None,
+                "method": exchange.scope["method"],
+                "endpoint": exchange.endpoint,
+                "model": exchange.model or None,
+                "replica": record.replica_id or None,
+                "status": exchange.status,
+                "code": exchange.code or None,
+                "outcome": exchange.outcome,
+                "stream": record.stream,
+                "queue_s": record.queue_s,
+                "first_token_s": record.first_token_s,
+                "total_s": total,
+                "tokens_in": record.prompt_tokens,
+                "tokens_out": record.completion_tokens,
+            },
+        )
+
+    def _record(self, exchange: Exchange, total: float) -> UsageRecord:
+        key, ask, seat, counts = exchange.key, exchange.ask, exchange.seat, exchange.counts
+        began, forwarded, first = exchange.began, exchange.forwarded_at, exchange.first_token_at
+        return UsageRecord(
+            record_id=exchange.record_id,
+            request_id=exchange.request_id,
+            started_at=exchange.started_at,
+            endpoint=exchange.endpoint,
+            stream=ask is not None and ask.stream,
+            key_id=key.key_id if key is not None else "",
+            project_id=key.project_id if key is not None else "",
+            model_asked=ask.model if ask is not None else "",
+            model_served=exchange.model if seat is not None else "",
+            replica_id=seat.replica_id if seat is not None else "",
+            outcome=exchange.outcome,
+            status=exchange.status,
+            code=exchange.code,
+            queue_s=None if forwarded is None else round(forwarded - began, 6),
+            first_token_s=None if first is None else round(first - began, 6),
+            total_s=total,
+            prompt_tokens=None if counts is None else counts.prompt,
+            completion_tokens=None if counts is None else counts.completion,
+            cached_tokens=None if counts is None else counts.cached,
+            estimated=counts is not None and counts.estimated,
+        )
+
+    # --- health ---
+
+    async def _health(self, path: str, method: str, send: Send) -> None:
+        """`/healthz`: the event loop turns. `/readyz`: keys and models are known, and the process is not stopping.
+
+        Ready does not wait for an engine: with a snapshot in hand every request gets its right answer, also the 503
+        that says why a model is not ready. How many models could answer now is told beside it.
+        """
+        if method not in ("GET", "HEAD"):
+            error = Refused(Kind.INVALID, "method_not_allowed", f"{path} is read with GET.")
+            await _plain(send, 405, render(error)[2], [(b"allow", b"GET")])
+            return
+        if path == "/healthz":
+            await _plain(send, 200, b'{"status":"ok"}', [])
+            return
+        view = self._parts.table.view
+        ready = bool(view.version) and not self.stopping
+        enabled = [route for route in view.routes.values() if route.model.enabled]
+        body = orjson.dumps(
+            {
+                "status": "ready" if ready else "stopping" if self.stopping else "no snapshot yet",
+                "snapshot": view.version,
+                "models": {"enabled": len(enabled), "ready": sum(1 for route in enabled if route.seats)},
+            }
+        )
+        await _plain(send, 200 if ready else 503, body, [] if ready else [(b"retry-after", b"1")])
+
+
+async def _plain(send: Send, status: int, body: bytes, headers: Headers) -> None:
+    head = [JSON, (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _not_allowed(method: str) -> Work:
+    async def work(exchange: Exchange) -> None:
+        used, path = exchange.scope["method"], exchange.scope["path"]
+        exchange.code, exchange.outcome = "method_not_allowed", Outcome.REFUSED
+        error = Refused(Kind.INVALID, "method_not_allowed", f"{path[:200]} does not take {used}: use {method}.")
+        _, headers, body = render(error)
+        await exchange.answer(405, [*headers, (b"allow", method.encode())], body)
+
+    return work
+
+
+async def _unknown_path(exchange: Exchange) -> None:
+    raise Refused(
+        Kind.NOT_FOUND,
+        "unknown_path",
+        f"There is no {exchange.scope['path'][:200]} here. Served are {', '.join(PATHS)} and {listing.PATH}.",
+    )

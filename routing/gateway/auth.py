@@ -1,0 +1,39 @@
+"""Bearer to key: `Authorization: Bearer sk-llmgw-...` is hashed and looked up in the snapshot. No other header counts.
+
+Revoked keys are not in the snapshot; an expired one is refused by the time of now. All of these look the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.snapshot import KeyEntry
+
+LONGEST_KEY = 512
+"""Bytes; ours have 52. What is longer is not hashed."""
+
+
+def identify(authorization: bytes | None, keys: Mapping[str, KeyEntry], *, now: float) -> KeyEntry:
+    """The key entry of an Authorization header. Raises Refused(UNAUTHORIZED)."""
+    if not authorization:
+        raise Refused(
+            Kind.UNAUTHORIZED, "missing_api_key", "An API key is required: send it as 'Authorization: Bearer KEY'."
+        )
+    scheme, _, token = authorization.partition(b" ")
+    token = token.strip()
+    if scheme.lower() != b"bearer" or not token:
+        raise Refused(
+            Kind.UNAUTHORIZED,
+            "missing_api_key",
+            "The Authorization header has no API key: send it as 'Authorization: Bearer KEY'.",
+        )
+    key = keys.get(hashlib.sha256(token).hexdigest()) if len(token) <= LONGEST_KEY else None
+    if key is None or (key.expires_at is not None and key.expires_at <= now):
+        raise Refused(
+            Kind.UNAUTHORIZED,
+            "invalid_api_key",
+            "The API key is not valid: it is unknown, was revoked or has expired. Ask an administrator for a new one.",
+        )
+    return key

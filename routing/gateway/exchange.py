@@ -1,0 +1,209 @@
+"""One request on its way: the only mutable thing there is per request, and how it is answered.
+
+States: open -> (started: the status is sent) -> over. Whatever ends it, `over` is set first, so nobody ends it twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from llmgw_site.lib.clock import new_id
+from llmgw_site.lib.errors import Refused
+from routing.domain.choose import Seat
+from routing.domain.meter import Counts, StreamMeter
+from routing.domain.openai import Ask, error_body
+from routing.domain.records import Outcome
+from routing.domain.snapshot import KeyEntry
+from routing.domain.sse import COMMENT, error_event
+from routing.gateway.errors import Headers, render
+from routing.gateway.headers import request_id
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+EVENT_STREAM = b"text/event-stream"
+CLIENT_GONE = 499
+"""Status in records and logs of a request whose client left first (nginx's number); nobody is sent it."""
+
+
+class ClientGone(Exception):
+    """The client closed its connection while its body was being read."""
+
+
+class Exchange:
+    """See the module. Times: `started_at` is Unix time, `began` and what is compared with it are the loop's."""
+
+    __slots__ = (
+        "_receive",
+        "ask",
+        "authorization",
+        "began",
+        "code",
+        "content_coding",
+        "content_length",
+        "counts",
+        "endpoint",
+        "first_token_at",
+        "forwarded_at",
+        "gone",
+        "key",
+        "meter",
+        "model",
+        "outcome",
+        "over",
+        "pings",
+        "quiet_since",
+        "record_id",
+        "request_id",
+        "scope",
+        "seat",
+        "send",
+        "sending",
+        "started",
+        "started_at",
+        "status",
+        "task",
+        "watcher",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, endpoint: str, now: float, began: float) -> None:
+        self.scope = scope
+        self._receive = receive
+        self.send = send
+        self.endpoint = endpoint
+        self.started_at = now
+        self.began = self.quiet_since = began
+        self.authorization: bytes | None = None
+        self.content_length: int | None = None
+        self.content_coding = b""
+        wish: bytes | None = None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                self.authorization = value
+            elif name == b"x-request-id":
+                wish = value
+            elif name == b"content-length":
+                self.content_length = int(value) if value.isdigit() else None
+            elif name == b"content-encoding":
+                self.content_coding = value.lower()
+        self.request_id = request_id(wish, new_id)
+        self.record_id = ""
+        self.key: KeyEntry | None = None
+        self.ask: Ask | None = None
+        self.model = ""  # as metrics may have it: a name of the catalogue
+        self.seat: Seat | None = None
+        self.forwarded_at: float | None = None
+        self.first_token_at: float | None = None
+        self.meter: StreamMeter | None = None
+        self.counts: Counts | None = None
+        self.status = 0
+        self.code = ""
+        self.outcome = Outcome.FAILED
+        self.started = False
+        self.over = False
+        self.gone = False
+        self.pings = False  # comments may be sent now
+        self.sending = False
+        self.task: asyncio.Task[Any] | None = None
+        self.watcher: asyncio.Task[None] | None = None
+
+    # --- in ---
+
+    async def body(self, most: int) -> bytes | None:
+        """The request's body; None if it is over `most` bytes. Raises ClientGone."""
+        if self.content_length is not None and self.content_length > most:
+            return None
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            whole: bytes = message.get("body", b"")
+            return whole if len(whole) <= most else None
+        parts: list[bytes] = []
+        size = 0
+        while message["type"] == "http.request":
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > most:
+                return None
+            if not message.get("more_body"):
+                return b"".join(parts)
+            message = await self._receive()
+        raise ClientGone
+
+    def watch(self) -> None:
+        """Listen for the client leaving, from now on; its leaving cancels the work on its request."""
+        self.watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.over and self.task is not None:
+            self.gone = True
+            self.task.cancel()
+
+    # --- out ---
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """A whole answer of our own; `headers` hold its length."""
+        self.status = status
+        self.started = True
+        await self.send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*headers, (b"x-request-id", self.request_id.encode())],
+            }
+        )
+        self.over = True
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send status and headers; an answer's pieces follow."""
+        self.status = status
+        self.started = True
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def finish(self, piece: bytes = b"") -> None:
+        """Send the last piece: a clean end."""
+        self.over, self.outcome = True, Outcome.OK if not self.code else Outcome.FAILED
+        await self.send({"type": "http.response.body", "body": piece, "more_body": False})
+
+    async def refuse(self, error: Refused, *, forwarded: bool) -> None:
+        """End with an error, as far as the answer has got.
+
+        1. nothing sent        the error answer
+        2. an event stream     an error event and no `[DONE]`; then the connection is closed without a clean end
+        3. any other body      the connection is closed without a clean end
+        The server closes the connection of an answer that is left unfinished (cases 2 and 3).
+        """
+        self.over, self.code = True, error.code
+        self.outcome = Outcome.FAILED if forwarded else Outcome.REFUSED
+        if not self.started:  # 1
+            status, headers, body = render(error)
+            await self.answer(status, headers, body)
+        elif self.pings:  # 2
+            between = b"" if self.meter is None or self.meter.at_boundary else b"\n\n"
+            await self._piece(between + error_event(error_body(error)))
+
+    async def ping(self, now: float) -> None:
+        """Send a comment, and the status with it if that is still to be sent: from here on, errors are events."""
+        if self.over or not self.pings or self.sending or (self.meter is not None and not self.meter.at_boundary):
+            return
+        self.quiet_since = now
+        if not self.started:
+            await self.start(200, stream_headers([(b"content-type", EVENT_STREAM)], self.request_id))
+        await self._piece(COMMENT)
+
+    async def _piece(self, piece: bytes) -> None:
+        await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+def stream_headers(headers: Headers, request_id: str) -> Headers:
+    """Headers of an event stream of our own making."""
+    return [*headers, *UNBUFFERED, (b"x-request-id", request_id.encode())]
+
+
+UNBUFFERED: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+"""Asks proxies on the way to hand each event on as it comes."""

@@ -1,0 +1,144 @@
+"""The way to an engine and back: one request, its answer piece by piece as it comes, read for usage on the side."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.choose import Seat
+from routing.domain.meter import BodyMeter, StreamMeter
+from routing.domain.openai import engine_error
+from routing.domain.records import Outcome
+from routing.domain.sse import error_event
+from routing.gateway.errors import JSON
+from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
+from routing.gateway.headers import Headers, to_client, to_engine
+from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
+
+ERROR_BODY = 64 << 10
+"""Bytes of an engine's error answer that are read; more of it is not needed to say what is wrong."""
+
+
+async def forward(
+    exchange: Exchange, seat: Seat, body: bytes, upstream: Upstream, *, first_byte_timeout: float, idle_timeout: float
+) -> None:
+    """Send `body` to the seat and its answer to the client. Raises UpstreamError, also after a part was passed on."""
+    scope = exchange.scope
+    response = await upstream.request(
+        Target(seat.host, seat.port),
+        method=b"POST",
+        path=scope["raw_path"],
+        headers=to_engine(scope["headers"], key=seat.key, request_id=exchange.request_id),
+        body=body,
+        first_byte_timeout=first_byte_timeout,
+        idle_timeout=idle_timeout,
+    )
+    try:
+        if response.status != 200:
+            await _error(exchange, response, seat)
+            return
+        headers, kind, coding, length = to_client(response.headers, request_id=exchange.request_id)
+        ask = exchange.ask
+        assert ask is not None
+        if ask.stream and kind.startswith(EVENT_STREAM) and not coding:
+            await _stream(exchange, response, headers, strip=not ask.include_usage)
+        elif exchange.started:
+            response.abort()
+            raise Refused(Kind.UPSTREAM, "engine_broken", "The engine did not answer with an event stream.")
+        else:
+            exchange.pings = False
+            await _body(exchange, response, headers, length, readable=not coding)
+    except UpstreamError:
+        raise
+    except BaseException:
+        response.abort()
+        raise
+
+
+async def _body(
+    exchange: Exchange, response: Response, headers: Headers, length: int | None, *, readable: bool
+) -> None:
+    """An answer that is one document: its length is the engine's where it named one."""
+    if length is not None:
+        headers.append((b"content-length", b"%d" % length))
+    meter = BodyMeter()
+    exchange.counts = meter.counts
+    piece = await response.read()  # before the status: an engine that breaks here still gets its proper error
+    await exchange.start(200, headers)
+    left = length
+    send = exchange.send
+    while piece:
+        if readable:
+            meter.feed(piece)
+        if left is not None:
+            left -= len(piece)
+            if not left:
+                await exchange.finish(piece)
+                return
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        piece = await response.read()
+    await exchange.finish()
+
+
+async def _stream(exchange: Exchange, response: Response, headers: Headers, *, strip: bool) -> None:
+    """An event stream: each piece goes on as it came, but for the usage chunk that the client did not ask for."""
+    meter = exchange.meter = StreamMeter(strip=strip)
+    exchange.counts = meter.counts
+    if not exchange.started:
+        names = {name for name, _ in headers}
+        headers += [item for item in UNBUFFERED if item[0] not in names]
+        await exchange.start(200, headers)
+    now = asyncio.get_running_loop().time
+    send, read, feed = exchange.send, response.read, meter.feed
+    try:
+        while piece := await read():
+            exchange.quiet_since = at = now()
+            if out := feed(piece, at):
+                exchange.sending = True
+                await send({"type": "http.response.body", "body": out, "more_body": True})
+                exchange.sending = False
+        rest = meter.finish()
+        if not meter.done and meter.error is None:
+            raise Broken("the stream ended without [DONE]", headers_received=True)
+        exchange.code = meter.error or ""
+        await exchange.finish(rest)
+    finally:
+        exchange.sending = False
+        exchange.first_token_at = meter.first_token_at
+        meter.finish()
+
+
+async def _error(exchange: Exchange, response: Response, seat: Seat) -> None:
+    """An engine's error answer, in OpenAI's shape and with its status.
+
+    1. 401, 403   our own key was refused, which is no fault of the client's: 502
+    2. below 400  no answer to such a request: 502
+    """
+    status = response.status
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while size < ERROR_BODY and (piece := await response.read()):
+            parts.append(piece)
+            size += len(piece)
+    except UpstreamError:
+        pass  # what came of it is enough
+    response.abort()
+    if status in (401, 403):  # 1
+        raise Refused(
+            Kind.UPSTREAM, "engine_refused_key", "The engine refused the gateway's own key: tell an administrator."
+        )
+    if status < 400:  # 2
+        raise Refused(Kind.UPSTREAM, "engine_broken", f"The engine answered with the unexpected status {status}.")
+    error = engine_error(status, b"".join(parts)[:ERROR_BODY], secret=seat.key)
+    body = orjson.dumps({"error": error})
+    exchange.code, exchange.outcome = error["code"], Outcome.FAILED
+    if exchange.started:
+        exchange.over = True
+        await exchange.send({"type": "http.response.body", "body": error_event(body), "more_body": True})
+        return
+    headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
+    headers += [(name, value) for name, value in response.headers if name.lower() == b"retry-after"]
+    await exchange.answer(status, headers, body)

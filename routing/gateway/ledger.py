@@ -1,0 +1,181 @@
+"""The usage spool: an open line before a request is forwarded, a close line after it, appended with one write each.
+
+Files `<data>/usage/spool-<start in ms, 20 digits>-<boot id>.jsonl`; lines as in routing/domain/records.py. A new file
+for each start and at SEGMENT bytes. What a gateway left open when it died, the next one closes as failed. A disk that
+refuses a write costs no chat: lines wait in memory, up to BACKLOG of them, and are counted where even that overflows.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from llmgw_site.lib.errors import HTTP_STATUS, Kind
+from llmgw_site.lib.files import private_folder
+from llmgw_site.lib.logs import event
+from routing.domain.records import Outcome, UsageRecord
+
+log = logging.getLogger(__name__)
+
+SEGMENT = 8 << 20
+BACKLOG = 20_000
+RESTARTED = "gateway_restarted"
+
+
+@dataclass
+class Recovered:
+    """What `Ledger.recover` found."""
+
+    segments: int = 0
+    closed: int = 0
+    torn: int = 0
+
+
+class Ledger:
+    """The one writer of the spool; not thread-safe, it belongs to the event loop."""
+
+    def __init__(self, folder: Path, *, boot_id: str, on_failure: Callable[[], None]) -> None:
+        self._folder = folder
+        self._boot_id = boot_id
+        self._on_failure = on_failure
+        self._file = -1
+        self._size = 0
+        self._last_ms = 0
+        self._torn = False
+        self._failing = False
+        self._waiting: deque[bytes] = deque()
+
+    def start(self) -> Recovered:
+        """Begin a segment and close in it what earlier gateways left open."""
+        earlier: list[Path] = []
+        try:
+            private_folder(self._folder)
+            earlier = sorted(self._folder.glob("spool-*.jsonl"))
+        except OSError as error:
+            self._failed(error)
+        self._begin_segment()
+        return self._recover(earlier)
+
+    def stop(self) -> None:
+        """Write what waits, and make it survive a power cut."""
+        self.flush()
+        if self._file >= 0:
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                self._failed(error)
+            os.close(self._file)
+            self._file = -1
+
+    def open(self, record: dict[str, Any]) -> None:
+        """Say that a request is about to be forwarded; `record` has the fields of UsageRecord known so far."""
+        self._append(b'{"op":"open","record":' + orjson.dumps(record) + b"}\n")
+
+    def close(self, record: UsageRecord) -> None:
+        """Say how a request ended."""
+        self._append(b'{"op":"close","record":' + orjson.dumps(record) + b"}\n")
+
+    def flush(self) -> None:
+        """Try again what could not be written; called now and then."""
+        while self._waiting:
+            if not self._write(self._waiting[0]):
+                return
+            self._waiting.popleft()
+        if self._failing:
+            self._failing = False
+            event(log, "usage_spool_writable_again")
+
+    @property
+    def waiting(self) -> int:
+        """Lines that could not be written yet."""
+        return len(self._waiting)
+
+    def _append(self, line: bytes) -> None:
+        if not self._waiting and self._write(line):
+            return
+        if len(self._waiting) >= BACKLOG:
+            self._waiting.popleft()
+        self._waiting.append(line)
+
+    def _write(self, line: bytes) -> bool:
+        if self._file < 0 or self._size >= SEGMENT:
+            self._begin_segment()
+        if self._file < 0:
+            return False
+        if self._torn:  # a disk that filled up within a line: the readers skip that one
+            line = b"\n" + line
+        try:
+            written = os.write(self._file, line)
+        except OSError as error:
+            self._failed(error)
+            return False
+        self._size += written
+        self._torn = written < len(line)
+        if self._torn:
+            self._failed(OSError("the disk took a part of a line only"))
+        return not self._torn
+
+    def _begin_segment(self) -> None:
+        now_ms = max(time.time_ns() // 1_000_000, self._last_ms + 1)
+        path = self._folder / f"spool-{now_ms:020d}-{self._boot_id}.jsonl"
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self._failed(error)
+            return
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._size, self._last_ms, self._torn = file, 0, now_ms, False
+
+    def _failed(self, error: OSError) -> None:
+        self._on_failure()
+        if not self._failing:  # once, not for each request
+            self._failing = True
+            event(log, "usage_write_failed", level=logging.ERROR, error=error.strerror or str(error))
+
+    def _recover(self, segments: list[Path]) -> Recovered:
+        found = Recovered(segments=len(segments))
+        left: dict[str, dict[str, Any]] = {}
+        for path in segments:
+            for line in _lines(path):
+                record = line.get("record") if isinstance(line, dict) else None
+                record_id = record.get("record_id") if isinstance(record, dict) else None
+                if not isinstance(record, dict) or not isinstance(record_id, str):
+                    found.torn += 1
+                elif line["op"] == "open":
+                    left[record_id] = record
+                else:
+                    left.pop(record_id, None)
+        for record in left.values():
+            ended = {**record, "outcome": Outcome.FAILED, "status": HTTP_STATUS[Kind.INTERNAL], "code": RESTARTED}
+            self._append(b'{"op":"close","record":' + orjson.dumps({**_EMPTY, **ended}) + b"}\n")
+        found.closed = len(left)
+        if found.closed or found.torn:
+            event(log, "usage_spool_recovered", segments=found.segments, closed=found.closed, torn=found.torn)
+        return found
+
+
+_EMPTY = asdict(UsageRecord(record_id="", request_id="", started_at=0.0, endpoint=""))
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """The lines of a segment, parsed; None for one that a crash or a full disk cut off."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if line.strip():
+                    try:
+                        value = orjson.loads(line)
+                    except orjson.JSONDecodeError:
+                        value = None
+                    yield value if isinstance(value, dict) and value.get("op") in ("open", "close") else None
+    except OSError as error:
+        event(log, "usage_segment_unreadable", level=logging.ERROR, file=path.name, error=error.strerror)

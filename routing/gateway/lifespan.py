@@ -1,0 +1,129 @@
+"""Builds the gateway's parts, starts and stops them in order. The only place where they meet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from llmgw_site.lib.clock import Clock, SystemClock
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.logs import event
+from routing.gateway.access import AccessLog
+from routing.gateway.app import App
+from routing.gateway.chat import Parts
+from routing.gateway.ledger import Ledger
+from routing.gateway.load import Flights, LoadReporter
+from routing.gateway.metrics import UNKNOWN, Metrics, MetricsApp
+from routing.gateway.node_listener import MAX_BODY, NodeListener
+from routing.gateway.table import Table, View
+from routing.gateway.upstream import Target, Upstream
+from routing.gateway.web_proxy import CLIENT, NODE, WebProxy
+
+log = logging.getLogger(__name__)
+
+TICK = 0.25
+"""Seconds between two looks at the requests under way: who left, who waits in silence. Also measures the loop's lag."""
+_LAG_WINDOW = 60.0
+
+
+class Gateway:
+    """The three applications and what runs beside them. Made by `build`."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self.config = config
+        self.flights = Flights(clock)
+        self.metrics = Metrics(self.flights)
+        self.upstream = Upstream(connect_timeout=config.connect_timeout)
+        self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
+        self.table = Table(config, on_change=self._changed)
+        parts = Parts(
+            config=config,
+            clock=clock,
+            table=self.table,
+            ledger=self.ledger,
+            flights=self.flights,
+            metrics=self.metrics,
+            upstream=self.upstream,
+        )
+        self.app = App(parts, AccessLog(config), WebProxy(config, self.upstream, listener=CLIENT))
+        self.node_app = NodeListener(WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY))
+        self.metrics_app = MetricsApp(self.metrics, self.upstream, Target("web", 80, uds=str(config.web_socket)))
+        self._reporter = LoadReporter(self.flights, config.agent_socket)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._pings: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Close what an earlier gateway left open, read snapshot and engines, begin to watch and report."""
+        logging.getLogger("uvicorn.error").addFilter(_expected)
+        self.ledger.start()
+        self.table.look()
+        for run in (self.table.watch, self._reporter.run, self._tick):
+            self._tasks.append(asyncio.get_running_loop().create_task(_for_ever(run)))
+
+    async def stop(self) -> None:
+        """After the listeners have ended: nothing is under way any more."""
+        self.app.stopping = True
+        for task in (*self._tasks, *self._pings):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._pings, return_exceptions=True)
+        self._tasks.clear()
+        await self.upstream.close()
+        self.ledger.stop()
+
+    def _changed(self, view: View) -> None:
+        self.flights.follow(view.replicas)
+        self.metrics.keep({*view.routes, UNKNOWN})
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        silence = self.config.keepalive_comment
+        pause = min(TICK, silence / 2)
+        worst, worst_at = 0.0, loop.time()
+        while True:
+            due = loop.time() + pause
+            await asyncio.sleep(pause)
+            now = loop.time()
+            lag = max(0.0, now - due)
+            if lag >= worst or now - worst_at > _LAG_WINDOW:
+                worst, worst_at = lag, now
+                self.metrics.loop_lag_max.set(lag)
+            self.metrics.loop_lag.set(lag)
+            self.metrics.in_flight.set(len(self.app.active))
+            self.ledger.flush()
+            self.metrics.usage_waiting.set(self.ledger.waiting)
+            self._look(now, silence)
+
+    def _look(self, now: float, silence: float) -> None:
+        """Requests that live for longer than a tick get a watcher for the client's leaving; short ones never pay."""
+        for exchange in self.app.active:
+            if exchange.forwarded_at is None:
+                continue
+            if exchange.watcher is None:
+                exchange.watch()
+            if exchange.pings and now - exchange.quiet_since >= silence:
+                task = asyncio.get_running_loop().create_task(exchange.ping(now))
+                self._pings.add(task)
+                task.add_done_callback(self._pings.discard)
+
+
+def build(config: Config, *, clock: Clock | None = None) -> Gateway:
+    """A gateway of this configuration; nothing runs before `start`."""
+    return Gateway(config, clock or SystemClock())
+
+
+async def _for_ever(run: Callable[[], Awaitable[Any]]) -> None:
+    """Keep a background task alive: its defect is logged, and it begins anew after a second."""
+    while True:
+        try:
+            await run()
+        except Exception as error:
+            event(log, "background_task_failed", level=logging.ERROR, task=run.__qualname__, error=repr(error))
+            await asyncio.sleep(1.0)
+
+
+def _expected(record: logging.LogRecord) -> bool:
+    """Not logged again by uvicorn: an answer that we left unfinished on purpose, after saying so in the access log."""
+    return "without completing response" not in record.getMessage()

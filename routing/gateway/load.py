@@ -1,0 +1,121 @@
+"""What is in flight on each replica, and telling the agent: one JSON `cluster.wire.Load` a line on its unix socket.
+
+Each second, and at once when a draining replica has finished its last request or an engine's connection failed. The
+agent may come and go: the socket is connected again by itself, and a report that was missed is made good by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import orjson
+
+from cluster.wire import Load, ReplicaLoad, to_dict
+from llmgw_site.lib.clock import Clock
+from llmgw_site.lib.logs import event
+
+log = logging.getLogger(__name__)
+
+PERIOD = 1.0
+"""Seconds between two reports, and between two attempts to connect."""
+
+
+class Flights:
+    """Requests in flight by replica. Counted by the loop's one thread, in pairs of `enter` and `leave`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.counts: dict[str, int] = {}
+        self.last_used: dict[str, float] = {}
+        self.suspects: set[str] = set()
+        self.replicas: Mapping[str, str] = {}
+        """This node's replicas and their states, as the engines file has them."""
+        self.urgent = asyncio.Event()
+        self._clock = clock
+
+    def enter(self, replica_id: str) -> None:
+        self.counts[replica_id] = self.counts.get(replica_id, 0) + 1
+
+    def leave(self, replica_id: str) -> None:
+        left = self.counts[replica_id] - 1
+        self.last_used[replica_id] = self._clock.now()
+        if left:
+            self.counts[replica_id] = left
+            return
+        del self.counts[replica_id]
+        if self.replicas.get(replica_id) != "ready":
+            self.urgent.set()
+
+    def suspect(self, replica_id: str) -> None:
+        """Its engine refused a connection or broke off: the agent should look at it now."""
+        self.suspects.add(replica_id)
+        self.urgent.set()
+
+    def follow(self, replicas: Mapping[str, str]) -> None:
+        """Take the engines file's replicas over; those that went away are forgotten once they are idle."""
+        gone = self.last_used.keys() - replicas.keys() - self.counts.keys()
+        for replica_id in gone:
+            del self.last_used[replica_id]
+        if any(state != "ready" and self.replicas.get(name) == "ready" for name, state in replicas.items()):
+            self.urgent.set()  # begins to drain: the agent wants to know how much there is left
+        self.replicas = replicas
+
+    def report(self) -> Load:
+        names = self.replicas.keys() | self.counts.keys()
+        return Load(
+            replicas={
+                name: ReplicaLoad(in_flight=self.counts.get(name, 0), last_used_at=self.last_used.get(name))
+                for name in names
+            },
+            suspects=tuple(sorted(self.suspects)),
+        )
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+class LoadReporter:
+    """Writes the reports; `run` never ends."""
+
+    def __init__(self, flights: Flights, socket: Path) -> None:
+        self._flights = flights
+        self._socket = socket
+        self._connected = False
+
+    async def run(self) -> None:
+        while True:
+            writer = None
+            try:
+                _, writer = await asyncio.open_unix_connection(str(self._socket))
+                self._note(connected=True)
+                while True:
+                    await self._tell(writer)
+            except OSError:
+                self._note(connected=False)
+            finally:
+                if writer is not None:
+                    writer.close()
+                    with contextlib.suppress(OSError):
+                        await writer.wait_closed()
+            await asyncio.sleep(PERIOD)
+
+    async def _tell(self, writer: asyncio.StreamWriter) -> None:
+        flights = self._flights
+        flights.urgent.clear()
+        told = flights.report()
+        writer.write(orjson.dumps(to_dict(told)) + b"\n")
+        await writer.drain()
+        flights.suspects.difference_update(told.suspects)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(flights.urgent.wait(), PERIOD)
+        if writer.is_closing():
+            raise ConnectionResetError
+
+    def _note(self, *, connected: bool) -> None:
+        if connected != self._connected:
+            self._connected = connected
+            event(log, "agent_connected" if connected else "agent_gone")

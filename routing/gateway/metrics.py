@@ -1,0 +1,154 @@
+"""The gateway's Prometheus series, and `/metrics` with web's own appended.
+
+Labels come from closed sets: endpoints, statuses, error codes, and the catalogue's model names (`unknown` for what a
+client makes up). When a model or a replica goes, its series go with it. Children are looked up once per label set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from routing.gateway.load import Flights
+from routing.gateway.upstream import Target, Upstream, UpstreamError
+
+UNKNOWN = "unknown"
+_SPANS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+_WEB_MOST = 8 << 20
+
+
+class _InFlight(Collector):
+    """Read from the live counts when asked, so the hot path pays nothing and a replica that went has no series."""
+
+    def __init__(self, flights: Flights) -> None:
+        self._flights = flights
+
+    def collect(self) -> Iterable[Metric]:
+        flights = self._flights
+        family = GaugeMetricFamily(
+            "llmgw_replica_requests_in_flight", "Requests that run or wait in a replica's engine", labels=["replica"]
+        )
+        for name in flights.replicas.keys() | flights.counts.keys():
+            family.add_metric([name], flights.counts.get(name, 0))
+        yield family
+
+
+class Metrics:
+    """Every series of this process; the data path calls the methods, never the client library."""
+
+    def __init__(self, flights: Flights) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(namespace="llmgw_gateway", registry=registry)
+        registry.register(_InFlight(flights))
+        self._requests = Counter(
+            "llmgw_requests", "Requests answered", ["endpoint", "model", "status"], registry=registry
+        )
+        self.in_flight = Gauge("llmgw_requests_in_flight", "Requests under way in the gateway", registry=registry)
+        self._seconds = Histogram(
+            "llmgw_request_seconds",
+            "From a request's head to its last byte, in seconds",
+            ["endpoint", "model"],
+            buckets=_SPANS,
+            registry=registry,
+        )
+        self._first = Histogram(
+            "llmgw_first_token_seconds",
+            "From a streamed request's head to its first token, in seconds",
+            ["model"],
+            buckets=_SPANS,
+            registry=registry,
+        )
+        self._tokens = Counter("llmgw_tokens", "Tokens", ["model", "direction"], registry=registry)
+        self._upstream = Counter(
+            "llmgw_upstream_errors", "Requests that an engine failed", ["model", "code"], registry=registry
+        )
+        self.usage_failures = Counter(
+            "llmgw_usage_write_failures", "Failed writes to the usage spool", registry=registry
+        )
+        self.usage_waiting = Gauge(
+            "llmgw_usage_lines_waiting", "Usage lines in memory that the disk has not taken", registry=registry
+        )
+        self.loop_lag = Gauge(
+            "llmgw_event_loop_lag_seconds", "How late the event loop's last tick came", registry=registry
+        )
+        self.loop_lag_max = Gauge(
+            "llmgw_event_loop_lag_max_seconds", "The greatest lag of the last minute", registry=registry
+        )
+        self._children: dict[tuple[Any, ...], Any] = {}
+
+    def _child(self, metric: Any, *labels: str) -> Any:
+        key = (metric, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child
+
+    def answered(self, endpoint: str, model: str, status: int, seconds: float) -> None:
+        self._child(self._requests, endpoint, model, str(status)).inc()
+        self._child(self._seconds, endpoint, model).observe(seconds)
+
+    def metered(self, model: str, prompt: int | None, completion: int | None, first_token: float | None) -> None:
+        if prompt:
+            self._child(self._tokens, model, "in").inc(prompt)
+        if completion:
+            self._child(self._tokens, model, "out").inc(completion)
+        if first_token is not None:
+            self._child(self._first, model).observe(first_token)
+
+    def engine_failed(self, model: str, code: str) -> None:
+        self._child(self._upstream, model, code).inc()
+
+    def keep(self, models: Collection[str]) -> None:
+        """Drop the series of models that are no longer in the catalogue."""
+        for key in list(self._children):
+            metric, labels = key[0], key[1:]
+            place = metric._labelnames.index("model")
+            if labels[place] not in models and labels[place] != UNKNOWN:
+                with contextlib.suppress(KeyError):
+                    metric.remove(*labels)
+                del self._children[key]
+
+
+class MetricsApp:
+    """ASGI: GET /metrics, nothing else. `web` is asked through its unix socket and left out when it does not answer."""
+
+    def __init__(self, metrics: Metrics, upstream: Upstream, web: Target) -> None:
+        self._metrics = metrics
+        self._upstream = upstream
+        self._web = web
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"no {scope['type']} here")
+        found = scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD")
+        body = generate_latest(self._metrics.registry) + await self._of_web() if found else b"not found\n"
+        headers = [(b"content-type", _CONTENT_TYPE), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200 if found else 404, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _of_web(self) -> bytes:
+        parts, size = [], 0
+        try:
+            response = await self._upstream.request(
+                self._web,
+                method=b"GET",
+                path=b"/metrics",
+                headers=[(b"accept-encoding", b"identity")],
+                first_byte_timeout=2.0,
+                idle_timeout=2.0,
+            )
+            while piece := await response.read():
+                parts.append(piece)
+                size += len(piece)
+                if size > _WEB_MOST:
+                    response.abort()
+                    return b""
+        except UpstreamError:
+            return b""
+        return b"".join(parts) if response.status == 200 else b""

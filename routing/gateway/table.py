@@ -1,0 +1,149 @@
+"""The data path's memory: snapshot and engines, compiled to dicts, swapped whole when a file changes.
+
+The agent writes both files atomically; here they are looked at by `stat` a few times a second. A file that is missing
+or cannot be read leaves the last good state in force and is logged once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from cluster.wire import EnginesFile, WireError, from_dict
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.logs import event
+from routing.domain.choose import Route, Seat, Waiting
+from routing.domain.snapshot import KeyEntry, ModelEntry, Snapshot
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK = 0.1
+"""Seconds between two looks at the files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Everything a request looks up. Never changed; a new one takes its place."""
+
+    version: str = ""
+    keys: dict[str, KeyEntry] = field(default_factory=dict)  # by the SHA-256 of the key
+    routes: dict[str, Route] = field(default_factory=dict)  # by the model's name
+    replicas: dict[str, str] = field(default_factory=dict)  # of this node, by id: `ready` or `draining`
+
+
+def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View:
+    """Snapshot and engines as one view. An engine serves a model that lists its replica, or that has its name."""
+    if snapshot is None:
+        return View()
+    engines = engines or EnginesFile(written_at=0.0)
+    routes = {model.name: _route(model, engines) for model in snapshot.models}
+    return View(
+        version=snapshot.version,
+        keys={key.sha256: key for key in snapshot.keys},
+        routes=routes,
+        replicas={engine.replica_id: engine.state for engine in engines.engines},
+    )
+
+
+def _route(model: ModelEntry, engines: EnginesFile) -> Route:
+    ours = [e for e in engines.engines if e.replica_id in model.replicas or e.model == model.name]
+    seats = tuple(
+        Seat(
+            replica_id=engine.replica_id,
+            host=engine.host,
+            port=engine.port,
+            key=engine.key,
+            slots=engine.slots,
+            served_name=engine.served_name,
+        )
+        for engine in ours
+        if engine.state == "ready"
+    )
+    waiting = tuple(
+        Waiting(state=item.state, code=item.code, message=item.message)
+        for item in engines.starting
+        if item.replica_id in model.replicas or item.model == model.name
+    ) + tuple(Waiting(state=engine.state) for engine in ours if engine.state != "ready")
+    return Route(model=model, seats=seats, waiting=waiting)
+
+
+class _File:
+    """One watched file: its last good content, and whether what lies there was already tried."""
+
+    def __init__(self, path: Path, kind: type[Any]) -> None:
+        self.path = path
+        self.kind = kind
+        self.value: Any = None
+        self._tried: tuple[int, int, int] | None = None
+        self._missing_logged = False
+
+    def changed(self) -> bool:
+        """Whether something lies there that has not been tried yet. Costs one stat."""
+        try:
+            stat = self.path.stat()
+        except OSError:
+            if self.value is not None and not self._missing_logged:
+                self._missing_logged = True
+                event(log, "file_missing", level=logging.WARNING, file=self.path.name)
+            return False
+        mark = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        if mark == self._tried:
+            return False
+        self._tried, self._missing_logged = mark, False
+        return True
+
+    def read(self) -> bool:
+        """Take the new content over; False where it cannot be read, which is logged."""
+        try:
+            self.value = from_dict(self.kind, orjson.loads(self.path.read_bytes()))
+        except (OSError, orjson.JSONDecodeError, WireError) as error:
+            event(log, "file_unreadable", level=logging.ERROR, file=self.path.name, error=str(error)[:300])
+            return False
+        return True
+
+
+class Table:
+    """Holds the present `view`; calls `on_change` with each new one."""
+
+    def __init__(self, config: Config, *, on_change: Callable[[View], None]) -> None:
+        self.view = View()
+        self._snapshot = _File(config.snapshot_file, Snapshot)
+        self._engines = _File(config.engines_file, EnginesFile)
+        self._on_change = on_change
+
+    def look(self) -> bool:
+        """Read what has changed, here and now; whether there is a new view."""
+        view = self._read([file for file in (self._snapshot, self._engines) if file.changed()])
+        if view is not None:
+            self._swap(view)
+        return view is not None
+
+    async def watch(self) -> None:
+        """Look for ever. Reading happens in a thread: a snapshot with many keys takes longer than a chunk may wait."""
+        while True:
+            await asyncio.sleep(LOOK)
+            changed = [file for file in (self._snapshot, self._engines) if file.changed()]
+            if changed and (view := await asyncio.to_thread(self._read, changed)) is not None:
+                self._swap(view)
+
+    def _read(self, changed: list[_File]) -> View | None:
+        good = sum(file.read() for file in changed)  # each is read, also after a good one
+        if not good:
+            return None
+        return compile_view(self._snapshot.value, self._engines.value)
+
+    def _swap(self, view: View) -> None:
+        before, self.view = self.view, view
+        if before.version != view.version:
+            event(log, "snapshot_taken", version=view.version, keys=len(view.keys), models=len(view.routes))
+        if before.replicas != view.replicas:
+            event(log, "engines_taken", replicas=dict(view.replicas))
+        self._on_change(view)
