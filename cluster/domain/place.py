@@ -45,7 +45,7 @@ def place(world: World, model: ModelView, without: Iterable[str] = ()) -> Placem
     refusals: list[tuple[NodeView, Verdict]] = []
     for profile in model.profiles:
         fits = []
-        for node in world.nodes:
+        for node in sorted(world.nodes, key=lambda item: (item.name, item.id)):
             verdict = feasible(world, node, profile, gone)
             if verdict.answer is Answer.OK:
                 fits.append(node)

@@ -100,7 +100,7 @@ def recheck(op: Op, world: World) -> str:
     """Why this operation must not be done to this world; empty if it may.
 
     1. Start: model and profile still as planned, not one too many, slot free, still feasible
-    2. Renew: the replica is still meant to run, in the generation before, and the profile still as planned
+    2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
     3. Stop: the replica exists and is still meant to run
     4. Remove: nothing of it is left, or its node was removed
     """
@@ -123,15 +123,21 @@ def recheck(op: Op, world: World) -> str:
     replica = world.replica(op.replica_id)
     if replica is None:
         return "the replica is gone"
+    node = world.node(replica.node_id)
     if isinstance(op, Renew):  # 2
         model = world.model(replica.model_id)
         profile = next((item for item in model.profiles if item.id == op.profile_id), None) if model else None
         if not replica.run or replica.generation != op.generation - 1:
             return "the replica changed meanwhile"
-        return "" if profile is not None and profile.digest == op.digest else "the profile changed meanwhile"
+        if profile is None or profile.digest != op.digest:
+            return "the profile changed meanwhile"
+        if node is None:
+            return "the node was removed"
+        verdict = feasible.feasible(world, node, profile, [replica.id])
+        return "" if verdict.answer is Answer.OK else f"node {node.name}: {verdict.message}"
     if isinstance(op, Stop):  # 3
         return "" if replica.run else "it is being stopped already"
-    if world.node(replica.node_id) is None:  # 4
+    if node is None:  # 4
         return ""
     return "" if not replica.run and replica.state is ReplicaState.STOPPED else "something of it may still run"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cluster.domain.feasible import Answer, feasible
 from cluster.domain.place import NoPlace, place
 from cluster.domain.plan import Op, Plan, Remove, Renew, Start, Stop, Wait, after, running
 from cluster.domain.states import ReplicaState
@@ -19,13 +20,14 @@ def reconcile(world: World, now: float) -> Plan:
     """The plan for this moment. Models in order: highest priority first, then by name.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
-    2. a model that is disabled, gone or wants none: Stop its replicas
+    2. a model that is disabled, gone, wants none or has no enabled profile: Stop its replicas
     3. more replicas than wanted: Stop the surplus, the least useful first. Lost ones count only when they come back,
        so a node that returns after its replicas were replaced has its own stopped
     4. an outdated replica (profile or weights changed) is replaced, one at a time and never below the wanted number
        of running ones if it can be helped:
        a. there is room for one more: Start the new one; when it is ready, case 3 stops the old one
        b. there is not: Renew it in place, stop then start; with a single replica the model is away meanwhile
+       c. it does not fit there either: it stays as it is, and Wait says so
     5. fewer replicas than wanted: Start one where `place` says, else Wait with its words
     6. a replica that fails, or keeps coming back from failures, or whose node is not heard: Wait with the reason.
        Starting a dead engine again is the agent's work, not ours
@@ -66,11 +68,14 @@ class _Planner:
                 self.do(Remove(replica_id=replica.id, reason="it has stopped"))
 
     def model(self, model: ModelView) -> None:
-        if not model.target:  # 2
-            reason = "the model is disabled" if not model.enabled else "the model wants no replica"
+        if not model.target or not model.profiles:  # 2
+            reason = "the model wants no replica" if model.profiles else "the model has no enabled profile"
+            reason = reason if model.enabled else "the model is disabled"
             for replica in self.world.of_model(model.id):
                 if replica.run:
                     self.do(Stop(replica_id=replica.id, reason=reason))
+            if model.target:
+                self.missing(model)  # says what is missing: a profile
             return
         self.surplus(model)  # 3
         self.outdated(model)  # 4
@@ -107,30 +112,36 @@ class _Planner:
         current = {item.digest for item in model.profiles}
         active = running(self.world, model.id)
         old = sorted((item for item in active if item.digest not in current), key=_usefulness)
-        if not old or not model.profiles or len(active) > model.target:
+        if not old or len(active) > model.target:
             return  # nothing to do, or one is being replaced at this moment
-        unready = [item for item in active if item.digest in current and item.state is not _READY]
-        if unready and old[0].state is _READY:
+        chosen, serving = old[0], old[0].state is _READY
+        if serving and any(item.digest in current and item.state is not _READY for item in active):
             return  # one after the other
-        chosen = old[0]
-        if chosen.state is _READY and self.start(model, f"{chosen.id} runs with an older profile; "):  # a
+        if serving and self.start(model, f"{chosen.id} runs with an older profile; "):  # a
             return
-        profile = self.fitting(model, chosen)
+        node = self.world.node(chosen.node_id)
+        profiles = sorted(model.profiles, key=lambda item: item.id != chosen.profile_id)  # its own first
+        verdicts = [(item, feasible(self.world, node, item, [chosen.id])) for item in profiles] if node else []
+        profile = next((item for item, verdict in verdicts if verdict.answer is Answer.OK), None)
+        if profile is None:  # c
+            words = verdicts[0][1].message if verdicts else ""
+            text = (
+                f"{chosen.id} on node {node.name if node else '?'} runs with an older profile: for the new one {words}"
+            )
+            self.waits.append(Wait(model_id=model.id, code="update_pending", message=text))
+            return
+        why = "the profile or the weights changed" + (
+            ", and there is no room for a second replica beside it" if serving else ""
+        )
         self.do(  # b
             Renew(
                 replica_id=chosen.id,
-                profile_id=profile,
-                digest=next(item.digest for item in model.profiles if item.id == profile),
+                profile_id=profile.id,
+                digest=profile.digest,
                 generation=chosen.generation + 1,
-                reason="the profile or the weights changed, and there is no room for a second replica beside it"
-                if chosen.state is _READY
-                else "the profile or the weights changed",
+                reason=why,
             )
         )
-
-    def fitting(self, model: ModelView, replica: ReplicaView) -> str:
-        """The profile for a renewal in place: its own if that still is one, else the first."""
-        return replica.profile_id if any(p.id == replica.profile_id for p in model.profiles) else model.profiles[0].id  # type: ignore[return-value]
 
     def missing(self, model: ModelView) -> None:
         """Case 5."""

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cluster.domain.states import NodeState, ReplicaState
 
@@ -78,23 +79,46 @@ class World:
     nodes: tuple[NodeView, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
 
+    @cached_property
+    def _models(self) -> dict[str, ModelView]:
+        return {item.id: item for item in self.models}
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeView]:
+        return {item.id: item for item in self.nodes}
+
+    @cached_property
+    def _of_model(self) -> dict[str, list[ReplicaView]]:
+        return _grouped(self.replicas, lambda item: item.model_id)
+
+    @cached_property
+    def _on_node(self) -> dict[str, list[ReplicaView]]:
+        return _grouped(self.replicas, lambda item: item.node_id)
+
     def model(self, model_id: str) -> ModelView | None:
-        return next((item for item in self.models if item.id == model_id), None)
+        return self._models.get(model_id)
 
     def node(self, node_id: str) -> NodeView | None:
-        return next((item for item in self.nodes if item.id == node_id), None)
+        return self._nodes.get(node_id)
 
     def replica(self, replica_id: str) -> ReplicaView | None:
         return next((item for item in self.replicas if item.id == replica_id), None)
 
-    def of_model(self, model_id: str) -> Iterator[ReplicaView]:
-        return (item for item in self.replicas if item.model_id == model_id)
+    def of_model(self, model_id: str) -> Sequence[ReplicaView]:
+        return self._of_model.get(model_id, ())
 
-    def on_node(self, node_id: str) -> Iterator[ReplicaView]:
-        return (item for item in self.replicas if item.node_id == node_id)
+    def on_node(self, node_id: str) -> Sequence[ReplicaView]:
+        return self._on_node.get(node_id, ())
 
     def state(self, replica: ReplicaView) -> ReplicaState:
         """The replica's state, or LOST while its node is offline or was removed."""
         node = self.node(replica.node_id)
         lost = node is None or node.state is NodeState.OFFLINE
         return ReplicaState.LOST if lost and replica.state is not ReplicaState.STOPPED else replica.state
+
+
+def _grouped(replicas: Iterable[ReplicaView], key: Callable[[ReplicaView], str]) -> dict[str, list[ReplicaView]]:
+    groups: dict[str, list[ReplicaView]] = {}
+    for item in replicas:
+        groups.setdefault(key(item), []).append(item)
+    return groups

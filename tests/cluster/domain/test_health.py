@@ -1,0 +1,83 @@
+"""cluster.domain.health: silence counts only while somebody listens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.domain.health import GAP, OFFLINE_AFTER, STALE_AFTER, Listening, mark, node_state
+from cluster.domain.states import NodeState
+
+T = 1_000_000.0
+ALWAYS = Listening(T - 10_000, T)
+
+
+@pytest.mark.parametrize(
+    ("silence", "state"),
+    [
+        (0, NodeState.ONLINE),
+        (89.9, NodeState.ONLINE),
+        (90, NodeState.STALE),
+        (299.9, NodeState.STALE),
+        (300, NodeState.OFFLINE),
+    ],
+)
+def test_a_node_is_as_old_as_its_last_heartbeat(silence: float, state: NodeState) -> None:
+    assert node_state(T - silence, ALWAYS, T) is state
+
+
+def test_f05_a_controller_that_stood_still_declares_no_node_dead() -> None:
+    """Stalled for 600 s, then it goes on: the first looks find every node as it was."""
+    listening = Listening(T - 10_000, T - 600)
+    assert node_state(T - 601, listening, T) is NodeState.ONLINE
+    listening = mark(listening, T)
+    assert listening == Listening(T, T)
+    assert node_state(T - 601, listening, T) is NodeState.ONLINE
+
+
+def test_f05_a_node_that_stays_silent_after_the_stall_is_found_out_in_its_time() -> None:
+    listening = Listening(T, T)
+    for second in range(0, 400, 10):
+        listening = mark(listening, T + second)
+    assert node_state(T - 601, listening, T + 89) is NodeState.ONLINE
+    assert node_state(T - 601, listening, T + 90) is NodeState.STALE
+    assert node_state(T - 601, listening, T + 390) is NodeState.OFFLINE
+
+
+def test_while_nobody_listens_a_silence_does_not_grow() -> None:
+    listening = Listening(T, T + 100)
+    assert node_state(T, listening, T + 5000) is NodeState.STALE
+
+
+def test_a_node_that_never_reported_is_offline() -> None:
+    assert node_state(None, ALWAYS, T) is NodeState.OFFLINE
+    assert node_state(None, Listening(), T) is NodeState.OFFLINE
+
+
+def test_a_cluster_in_which_nobody_listened_yet_holds_nothing_against_a_node() -> None:
+    assert node_state(T - 9999, Listening(), T) is NodeState.ONLINE
+
+
+def test_a_clock_that_goes_back_starts_a_new_span() -> None:
+    assert mark(Listening(T - 50, T), T - 1) == Listening(T - 1, T - 1)
+
+
+@given(st.lists(st.floats(0.1, 60), max_size=40))
+def test_a_span_never_contains_a_gap(steps: list[float]) -> None:
+    now, listening, began = T, Listening(), T
+    for step in steps:
+        now += step
+        if step > GAP:
+            began = now
+        listening = mark(listening, now)
+        assert listening.at == now
+        assert listening.since is not None
+        assert listening.since >= began if began != T else True
+
+
+@given(st.floats(0, 1000), st.floats(0, 1000))
+def test_a_heartbeat_makes_a_node_online_whatever_was_before(since: float, gap: float) -> None:
+    listening = mark(Listening(T - since - gap, T - gap), T)
+    assert node_state(T, listening, T) is NodeState.ONLINE
+    assert STALE_AFTER < OFFLINE_AFTER

@@ -1,0 +1,49 @@
+"""cluster.domain.invariants: each truth has a world that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.domain.invariants import check
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import World
+from llmgw_site.lib.units import GIB
+from tests.cluster.builders import a_model, a_node, a_profile, a_replica
+
+MODEL, NODE = a_model(), a_node()
+
+
+def test_a_sound_world_breaks_nothing() -> None:
+    replicas = (a_replica(MODEL, NODE), a_replica(MODEL, NODE, slot=1))
+    assert check(World(models=(MODEL,), nodes=(NODE,), replicas=replicas)) == ()
+
+
+def test_a_stopped_replica_shares_its_slot_with_the_next() -> None:
+    replicas = (a_replica(MODEL, NODE, state=ReplicaState.STOPPED), a_replica(MODEL, NODE))
+    assert check(World(models=(MODEL,), nodes=(NODE,), replicas=replicas)) == ()
+
+
+@pytest.mark.parametrize(
+    ("world", "words"),
+    [
+        (World(models=(MODEL, MODEL)), "stands 2 times"),
+        (World(nodes=(NODE,), replicas=(a_replica(MODEL, NODE),)), "does not exist"),
+        (World(models=(MODEL,), replicas=(a_replica(MODEL, NODE),)), "not in the cluster"),
+        (World(models=(MODEL,), nodes=(NODE,), replicas=(a_replica(MODEL, NODE, generation=0),)), "generation 0"),
+        (World(models=(MODEL,), nodes=(NODE,), replicas=(a_replica(MODEL, NODE), a_replica(MODEL, NODE))), "in slot 0"),
+        (
+            World(models=(MODEL,), nodes=(NODE,), replicas=(a_replica(MODEL, NODE, reserved=9 * GIB),)),
+            "9.0 GiB are promised",
+        ),
+    ],
+)
+def test_a_broken_truth_is_said(world: World, words: str) -> None:
+    found = check(world)
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_a_failed_replica_promises_no_memory() -> None:
+    big = a_model(profiles=(a_profile(memory=9 * GIB),))
+    failed = a_replica(big, NODE, state=ReplicaState.FAILED)
+    assert check(World(models=(big,), nodes=(NODE,), replicas=(failed,))) == ()
