@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from urllib.parse import urlsplit
 
 from llmgw_site.console import theme as _theme
