@@ -31,7 +31,8 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     """Prometheus text of this process."""
     _inside_only(request)
-    return ExportToDjangoView(request)
+    response: HttpResponse = ExportToDjangoView(request)
+    return response
 
 
 urlpatterns = [path("internal/healthz", healthz, name="healthz"), path("metrics", metrics, name="metrics")]

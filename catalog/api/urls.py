@@ -1,7 +1,57 @@
-"""Paths of the catalogue below /api/v1/."""
+"""Paths of the catalogue below /api/v1/.
+
+Names of models contain slashes, so `ref` takes them; paths that end in an action come first. A model whose own name
+ends in /enable, /disable or /profiles is reached by its id.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-urlpatterns: list[Any] = []
+from django.urls import path, register_converter
+
+from catalog.api.scopes import Organisations, Projects, Teams
+from catalog.api.secrets import Keys, Tokens
+from catalog.api.served import Events, ModelProfiles, Models, Profiles
+
+LIST: dict[str, Any] = {"get": "list", "post": "create"}
+READ: dict[str, Any] = {"get": "list"}
+ITEM: dict[str, Any] = {"get": "retrieve", "patch": "partial_update", "delete": "destroy"}
+SECRET: dict[str, Any] = {"get": "retrieve", "delete": "destroy"}
+
+
+class Ref:
+    """An id or a name, slashes and spaces included."""
+
+    regex = "[^/].*"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+register_converter(Ref, "ref")
+
+urlpatterns = [
+    path("organisations", Organisations.as_view(LIST), name="organisations"),
+    path("organisations/<ref:ref>", Organisations.as_view(ITEM), name="organisation"),
+    path("teams", Teams.as_view(LIST), name="teams"),
+    path("teams/<ref:ref>", Teams.as_view(ITEM), name="team"),
+    path("projects", Projects.as_view(LIST), name="projects"),
+    path("projects/<ref:ref>", Projects.as_view(ITEM), name="project"),
+    path("keys", Keys.as_view(LIST), name="keys"),
+    path("keys/<ref:ref>", Keys.as_view(SECRET), name="key"),
+    path("tokens", Tokens.as_view(LIST), name="tokens"),
+    path("tokens/<ref:ref>", Tokens.as_view(SECRET), name="token"),
+    path("models", Models.as_view(LIST), name="models"),
+    path("models/<ref:ref>/enable", Models.as_view({"post": "enable"}), name="model-enable"),
+    path("models/<ref:ref>/disable", Models.as_view({"post": "disable"}), name="model-disable"),
+    path("models/<ref:ref>/profiles", ModelProfiles.as_view(LIST), name="model-profiles"),
+    path("models/<ref:ref>/profiles/<str:profile>", ModelProfiles.as_view(ITEM), name="model-profile"),
+    path("models/<ref:ref>", Models.as_view(ITEM), name="model"),
+    path("profiles", Profiles.as_view(READ), name="profiles"),
+    path("profiles/<ref:ref>", Profiles.as_view(ITEM), name="profile"),
+    path("events", Events.as_view(READ), name="events"),
+]

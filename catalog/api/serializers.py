@@ -1,0 +1,213 @@
+"""Shapes of the catalogue in the admin API. What comes in is strict: an unknown field is refused, not ignored.
+
+Columns and services hold the rules; these shapes hold types and the bounds that keep a value from reaching them at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from catalog.choices import ENGINES
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Team
+
+BIG = (1 << 63) - 1
+
+
+class Strict(serializers.Serializer[Any]):
+    """Input. With `partial=True` every field may be left out."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
+        if unknown:
+            known = ", ".join(self.fields)
+            problem = serializers.ErrorDetail(f"There is no such field; there are {known}.", code="unknown_field")
+            raise serializers.ValidationError({str(unknown[0]): [problem]})
+        return super().to_internal_value(data)
+
+
+# --- scopes
+
+
+class OrganisationOut(serializers.ModelSerializer[Organisation]):
+    class Meta:
+        model = Organisation
+        fields = ["id", "name", "created_at"]
+        read_only_fields = fields
+
+
+class TeamOut(serializers.ModelSerializer[Team]):
+    organisation_name = serializers.CharField(source="organisation.name", read_only=True)
+
+    class Meta:
+        model = Team
+        fields = ["id", "name", "organisation", "organisation_name", "created_at"]
+        read_only_fields = fields
+
+
+class ProjectOut(serializers.ModelSerializer[Project]):
+    team_name = serializers.CharField(source="team.name", read_only=True)
+
+    class Meta:
+        model = Project
+        fields = ["id", "name", "team", "team_name", "created_at"]
+        read_only_fields = fields
+
+
+class OrganisationIn(Strict):
+    name = serializers.CharField(max_length=100)
+
+
+class TeamIn(Strict):
+    name = serializers.CharField(max_length=100)
+    organisation = serializers.CharField(max_length=100, help_text="Id or name.")
+
+
+class ProjectIn(Strict):
+    name = serializers.CharField(max_length=100)
+    team = serializers.CharField(max_length=100, help_text="Id or name.")
+
+
+class NameIn(Strict):
+    name = serializers.CharField(max_length=100)
+
+
+# --- keys and tokens
+
+
+class KeyOut(serializers.ModelSerializer[ApiKey]):
+    project_name = serializers.CharField(source="project.name", read_only=True)
+    models = serializers.ListField(
+        child=serializers.CharField(), allow_null=True, read_only=True, help_text="Models it may use; null: all."
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = [
+            "id", "name", "prefix", "project", "project_name", "models", "created_by", "created_at", "expires_at",
+            "revoked_at", "last_used_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class NewKeyOut(KeyOut):
+    key = serializers.CharField(read_only=True, help_text="The key itself. Shown this once.")
+
+    class Meta(KeyOut.Meta):
+        fields = [*KeyOut.Meta.fields, "key"]
+        read_only_fields = fields
+
+
+class KeyIn(Strict):
+    name = serializers.CharField(max_length=100)
+    project = serializers.CharField(
+        max_length=100, required=False, help_text="Id or name; may be left out where there is just one."
+    )
+    models = serializers.ListField(
+        child=serializers.CharField(max_length=128), allow_null=True, required=False, max_length=1000
+    )
+    expires_at = serializers.DateTimeField(allow_null=True, required=False)
+
+
+class TokenOut(serializers.ModelSerializer[AdminToken]):
+    user = serializers.CharField(source="user.get_username", read_only=True)
+
+    class Meta:
+        model = AdminToken
+        fields = [
+            "id", "name", "prefix", "user", "created_by", "created_at", "expires_at", "revoked_at", "last_used_at"
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class NewTokenOut(TokenOut):
+    token = serializers.CharField(read_only=True, help_text="The token itself. Shown this once.")
+
+    class Meta(TokenOut.Meta):
+        fields = [*TokenOut.Meta.fields, "token"]
+        read_only_fields = fields
+
+
+class TokenIn(Strict):
+    name = serializers.CharField(max_length=100)
+    user = serializers.CharField(max_length=150, required=False, help_text="Name of another user; left out: yourself.")
+    days = serializers.FloatField(required=False, help_text="How long it is worth something; 90 if left out.")
+
+
+# --- models and profiles
+
+
+class ProfileOut(serializers.ModelSerializer[Profile]):
+    model_name = serializers.CharField(source="model.name", read_only=True)
+    args = serializers.ListField(child=serializers.CharField(), read_only=True)
+    env = serializers.DictField(child=serializers.CharField(), read_only=True)
+
+    class Meta:
+        model = Profile
+        fields = [
+            "id", "name", "model", "model_name", "engine", "enabled", "priority", "context", "slots", "threads", "memory",
+            "args", "env", "start_timeout", "drain_timeout", "created_at", "updated_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class ProfileIn(Strict):
+    name = serializers.CharField(max_length=100, required=False, help_text="`default` if left out.")
+    engine = serializers.ChoiceField(ENGINES, required=False)
+    enabled = serializers.BooleanField(required=False)
+    priority = serializers.IntegerField(required=False, min_value=-(1 << 31), max_value=(1 << 31) - 1)
+    context = serializers.IntegerField(required=False, min_value=0, max_value=1 << 24)  # type: ignore[assignment]
+    slots = serializers.IntegerField(required=False, min_value=1, max_value=256)
+    threads = serializers.IntegerField(required=False, min_value=0, max_value=1024)
+    memory = serializers.IntegerField(required=False, min_value=0, max_value=1 << 50)
+    args = serializers.ListField(child=serializers.CharField(trim_whitespace=False), required=False)
+    env = serializers.DictField(child=serializers.CharField(trim_whitespace=False, allow_blank=True), required=False)
+    start_timeout = serializers.FloatField(required=False, min_value=0, max_value=86_400)
+    drain_timeout = serializers.FloatField(required=False, min_value=0, max_value=86_400)
+
+
+class ModelOut(serializers.ModelSerializer[Model]):
+    project_name = serializers.CharField(source="project.name", read_only=True, default=None, allow_null=True)
+    facts = serializers.DictField(read_only=True, help_text="What its file says of itself; empty: not looked at yet.")
+    profiles = ProfileOut(many=True, read_only=True)
+
+    class Meta:
+        model = Model
+        fields = [
+            "id", "name", "description", "enabled", "replicas", "weights_path", "weights_size", "weights_sha256", "facts",
+            "embeddings", "project", "project_name", "profiles", "created_at", "updated_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class ModelIn(Strict):
+    name = serializers.CharField(max_length=128)
+    weights_path = serializers.CharField(max_length=1024)
+    description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
+    enabled = serializers.BooleanField(required=False)
+    replicas = serializers.IntegerField(required=False, min_value=0, max_value=10_000)
+    weights_size = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=BIG)
+    weights_sha256 = serializers.CharField(max_length=64, required=False, allow_blank=True)
+    embeddings = serializers.BooleanField(required=False, help_text="Left out: as its file says.")
+    project = serializers.CharField(
+        max_length=100, required=False, allow_null=True, help_text="Id or name of its owner."
+    )
+
+
+class NewModelIn(ModelIn):
+    profile = ProfileIn(required=False, help_text="Its first profile; left out: llama.cpp with every default.")
+
+
+class WhyIn(Strict):
+    why = serializers.CharField(max_length=1000, required=False, allow_blank=True, help_text="For the event.")
+
+
+class EventOut(serializers.ModelSerializer[Event]):
+    before = serializers.DictField(read_only=True, allow_null=True)
+    after = serializers.DictField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = Event
+        fields = ["id", "at", "actor", "kind", "subject_kind", "subject_id", "message", "before", "after", "why"]
+        read_only_fields = fields
