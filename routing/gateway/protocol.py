@@ -20,7 +20,10 @@ Costs one timer for a connection, which is moved only where it would fire too la
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import sys
+import termios
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -110,7 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         now = self.loop.time()
-        was_in_head = self._in_head
+        was_in_head, was_in_body, cycle = self._in_head, self._in_body, self.cycle
         size = self._head_size + len(data)
         self._head_may_be_long = size > self.bounds.head_bytes or (was_in_head and self._head_may_be_long)
         try:
@@ -123,12 +126,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.handle_websocket_upgrade()
                 return
         if self._in_head:
-            if not was_in_head:  # the read may have begun with an earlier message's body: it is not counted
+            if not was_in_head:
                 self._due = now + self.bounds.head_time
-            elif size > self.bounds.head_bytes:
+            if was_in_body or self.cycle is not cycle:  # the read began with an earlier message: not counted
+                size = 0
+            if size > self.bounds.head_bytes:
                 self._refuse(self._head_too_large())
                 return
-            self._head_size = size if was_in_head or not self._head_may_be_long else 0
+            self._head_size = size
         elif self._in_body:
             self._due = now + self.bounds.body_pause
             if self.cycle.response_complete:
@@ -193,10 +198,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._write_due = 0.0
 
     def _watch_write(self) -> None:
-        self._write_left = self.transport.get_write_buffer_size()
-        if self._write_left:
+        if self.transport.get_write_buffer_size():
+            self._write_left = self._unread()
             self._write_due = self.loop.time() + self.bounds.write
             self._arm(self._write_due)
+
+    def _unread(self) -> int:
+        """Bytes that the client has not taken: ours, and the kernel's (megabytes on a fast link; see tcp(7), SIOCOUTQ)."""
+        queued = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+        return self.transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
     # --- refusing ---
 
@@ -250,7 +260,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = None
         soon = self.loop.time() + 0.001
         if self._write_due and self._write_due <= soon:
-            left = self.transport.get_write_buffer_size()
+            left = self._unread()
             if self._write_left - left < _PROGRESS:
                 event(log, "client_does_not_read", unread=left, client=self.client[0] if self.client else None)
                 self.transport.abort()

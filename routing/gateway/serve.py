@@ -90,7 +90,8 @@ def listeners(config: Config) -> tuple[Listener, Listener, Listener]:
     )
 
 
-def _server(config: Config, app: Any) -> _Server:
+def server_for(config: Config, app: Any) -> _Server:
+    """A uvicorn server for one listener, with our bounds."""
     return _Server(
         uvicorn.Config(
             app,
@@ -134,7 +135,7 @@ async def run(config: Config, *, ready: Callable[[], None] | None = None, gatewa
 
 async def _serve(config: Config, gateway: Any, sockets: list[socket.socket], ready: Callable[[], None] | None) -> None:
     loop = asyncio.get_running_loop()
-    servers = [_server(config, app) for app in (gateway.app, gateway.node_app, gateway.metrics_app)]
+    servers = [server_for(config, app) for app in (gateway.app, gateway.node_app, gateway.metrics_app)]
 
     def stop() -> None:
         for server in servers:
