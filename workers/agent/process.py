@@ -39,7 +39,7 @@ class Child:
     def __init__(self, pid: int, start_time: int, popen: subprocess.Popen[bytes] | None = None) -> None:
         self.pid, self.start_time, self._popen = pid, start_time, popen
         self.pidfd = os.pidfd_open(pid)
-        if start_time_of(pid) != start_time:
+        if popen is None and start_time_of(pid) != start_time:
             os.close(self.pidfd)
             raise ProcessLookupError(pid)
 

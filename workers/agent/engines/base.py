@@ -115,11 +115,11 @@ async def health(client: httpx.AsyncClient, target: Target) -> Look:
 
 async def one_token(client: httpx.AsyncClient, target: Target) -> Look:
     """Ask for one real token, or one embedding: a health page can be right while the core is stuck."""
+    body: dict[str, Any] = {"model": target.serve.model}
     if target.serve.embeddings:
-        path, body = "/v1/embeddings", {"model": target.serve.model, "input": "Hello"}
+        path, body = "/v1/embeddings", {**body, "input": "Hello"}
     else:
-        path = "/v1/completions"
-        body = {"model": target.serve.model, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
+        path, body = "/v1/completions", {**body, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
     answer = await fetch(client, target, "POST", path, timeout=DEEP, body=body)
     if isinstance(answer, Look):
         return answer

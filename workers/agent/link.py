@@ -1,0 +1,179 @@
+"""To the controllers: signed calls, answers believed only when they are signed for this very call.
+
+Several controllers are tried in order, beginning with the one that answered last. A broken, unsigned or wrongly
+signed answer is as good as none: it changes nothing. Cluster time is learned from answers, so clock skew does no harm.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+from cluster.domain import signing
+from cluster.wire import Heartbeat, UsageBatch, Wanted, WireError, from_dict, to_dict
+from llmgw_site.lib import files
+
+HEARTBEAT, SNAPSHOT, USAGE = "/api/v1/agent/heartbeat", "/api/v1/agent/snapshot", "/api/v1/agent/usage"
+LARGEST_ANSWER = 256 << 20
+TIMEOUT = httpx.Timeout(10.0, connect=2.0)
+
+
+class LinkError(Exception):
+    """No controller gave an answer that can be believed; the text says what each did."""
+
+
+class NoIdentity(Exception):
+    """This node is not enrolled, or its identity cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """This node among its controllers (`<data>/node/identity.json`)."""
+
+    node_id: str
+    private_key: str = field(repr=False)
+    controller_public_key: str
+
+    @classmethod
+    def read(cls, path: Path) -> Identity:
+        try:
+            data = files.read_json(path)
+        except OSError as error:
+            raise NoIdentity(
+                f"{path} cannot be read ({error.strerror}): give it to the user that runs the agent"
+            ) from None
+        if data is None:
+            raise NoIdentity(
+                f"{path} does not exist or is no JSON: enrol this node first (`llmgw up` does it by itself)"
+            )
+        try:
+            found = from_dict(cls, data)
+            signing.pairwise_key(found.private_key, found.controller_public_key)
+        except (WireError, ValueError) as error:
+            raise NoIdentity(f"{path} is damaged ({error}): enrol this node anew") from None
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+class Link:
+    """One agent's calls. `clock` gives this machine's Unix time."""
+
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        identity: Identity,
+        *,
+        boot_id: str,
+        clock: Callable[[], float],
+        client: httpx.AsyncClient,
+    ) -> None:
+        self._urls = [url.rstrip("/") for url in urls]
+        self._node = identity.node_id
+        self._key = signing.pairwise_key(identity.private_key, identity.controller_public_key)
+        self._boot, self._clock, self._client = boot_id, clock, client
+        self._counter = itertools.count(1)
+        self.offset = 0.0  # cluster time less this machine's
+
+    @property
+    def cluster_time(self) -> float:
+        return self._clock() + self.offset
+
+    async def heartbeat(self, message: Heartbeat) -> Wanted:
+        """Report, and learn what is wanted. Raises LinkError."""
+        sent = self._clock()
+        answer = await self._call("POST", HEARTBEAT, orjson.dumps(to_dict(message)))
+        wanted = self._read(Wanted, answer)
+        self.offset = wanted.server_time - (sent + self._clock()) / 2
+        return wanted
+
+    async def snapshot(self, have: str) -> bytes | None:
+        """The snapshot as the controllers have it now; None: the one at hand is the newest. Raises LinkError."""
+        query = httpx.QueryParams({"have": have})
+        answer = await self._call("GET", f"{SNAPSHOT}?{query}", b"")
+        return None if answer.status == 304 else answer.body
+
+    async def usage(self, records: tuple[dict[str, Any], ...]) -> set[str]:
+        """Hand over closed records; the ids that are committed now. Raises LinkError."""
+        batch = UsageBatch(node_id=self._node, records=records)
+        answer = await self._call("POST", USAGE, orjson.dumps(to_dict(batch)))
+        return set(self._read(_Stored, answer).stored)
+
+    def _read(self, kind: type[Any], answer: Answer) -> Any:
+        try:
+            return from_dict(kind, orjson.loads(answer.body))
+        except (orjson.JSONDecodeError, WireError) as error:
+            raise LinkError(f"the controller's answer cannot be read: {error}") from None
+
+    async def _call(self, method: str, path: str, body: bytes) -> Answer:
+        """One call to the first controller that answers it properly."""
+        problems = []
+        for url in list(self._urls):
+            try:
+                answer = await self._call_one(url, method, path, body)
+            except (httpx.HTTPError, httpx.InvalidURL, LinkError) as error:
+                problems.append(f"{url}: {error or type(error).__name__}")
+                continue
+            if url != self._urls[0]:
+                self._urls.remove(url)
+                self._urls.insert(0, url)
+            return answer
+        raise LinkError("; ".join(problems))
+
+    async def _call_one(self, url: str, method: str, path: str, body: bytes) -> Answer:
+        headers = signing.sign(
+            self._key, method=method, path=path, node=self._node, now=self.cluster_time, boot=self._boot,
+            counter=next(self._counter), body=body,
+        )  # fmt: skip
+        nonce = headers[signing.SIGNATURE]
+        if method == "POST":
+            headers["content-type"] = "application/json"
+        async with self._client.stream(method, url + path, headers=headers, content=body, timeout=TIMEOUT) as response:
+            content = bytearray()
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > LARGEST_ANSWER:
+                    raise LinkError("the answer is too large")
+        answer = Answer(status=response.status_code, body=bytes(content))
+        signature = response.headers.get(signing.SIGNATURE, "")
+        believed = signing.verify_answer(self._key, signature, nonce=nonce, status=answer.status, body=answer.body)
+        if answer.status not in (200, 304):
+            said = _reason(answer.body)
+            self._learn_time(answer.body if believed else b"")
+            raise LinkError(f"answered {answer.status}{' ' + said if said else ''}")
+        if not believed:
+            raise LinkError("the answer is not signed by our controllers; check LLMGW_CONTROLLERS")
+        return answer
+
+    def _learn_time(self, body: bytes) -> None:
+        """A signed refusal may tell the cluster's time: after it, a node whose clock is far off gets through."""
+        try:
+            time = orjson.loads(body)["server_time"]
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return
+        if isinstance(time, (int, float)):
+            self.offset = time - self._clock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    stored: tuple[str, ...] = ()
+
+
+def _reason(body: bytes) -> str:
+    """Code of an error answer, for the log; nothing else of it is believed."""
+    try:
+        code = orjson.loads(body)["error"]["code"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return ""
+    return str(code)[:80]
