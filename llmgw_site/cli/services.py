@@ -53,6 +53,7 @@ def _web(config: Config) -> int:
     """Uvicorn over the Django application, on the unix socket that only this user can open."""
     import uvicorn
 
+    files.private_folder(config.data / "static")  # whitenoise wants it to be there; its finders serve what it lacks
     listener = _listen(config.web_socket)
     server = uvicorn.Server(
         uvicorn.Config(

@@ -100,9 +100,9 @@ class Supervisor:
         if not config.redis_url:
             self._run("valkey", valkey.command(config), lambda: valkey.answers(valkey.socket_path(config)))
         self._run("gateway", _python("gateway"), lambda: _ok((quickstart.local_host(config), config.port), "/healthz"))
-        secrets = await self._bootstrap()
-        if "valkey" in self._services:
+        if "valkey" in self._services:  # the bootstrap's changes wake workers through it
             await self._services["valkey"].ready.wait()
+        secrets = await self._bootstrap()
         self._run("web", _python("web"), lambda: _ok(config.web_socket, "/internal/healthz"))
         self._run("worker", services.worker_command(config), self._worker_is_ready)
         self._run("agent", _python("agent"), lambda: config.agent_socket.exists() and _connects(config))
