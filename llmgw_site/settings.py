@@ -160,16 +160,6 @@ SPECTACULAR_SETTINGS = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }
 
-# --- the console's theme
-UNFOLD = {
-    "SITE_TITLE": "llmgw",
-    "SITE_HEADER": "llmgw",
-    "SITE_SUBHEADER": "LLM cluster",
-    "SITE_SYMBOL": "hub",
-    "SHOW_HISTORY": True,
-    "SHOW_VIEW_ON_SITE": False,
-}
-
 # --- logs go through llmgw_site.lib.logs, set up by the command that starts the process
 LOGGING_CONFIG = None
 _logs.quiet()

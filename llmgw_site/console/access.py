@@ -1,0 +1,45 @@
+"""Who may open a console page: a signed-in member of staff with the page's permission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+
+View = Callable[..., HttpResponseBase]
+
+
+def page(*permissions: str) -> Callable[[View], View]:
+    """Guard a view: the sign-in page for strangers, 403 for who lacks one of `permissions`. Never cached."""
+
+    def guard(view: View) -> View:
+        @wraps(view)
+        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if not request.user.has_perms(permissions):  # type: ignore[union-attr]
+                raise PermissionDenied(f"This page needs the permission {' and '.join(permissions)}.")
+            return view(request, *args, **kwargs)
+
+        return admin.site.admin_view(checked)
+
+    return guard
+
+
+def show(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
+    """Render a whole page in the console's frame."""
+    return render(
+        request, template, {**admin.site.each_context(request), "title": title, "content_title": title, **context}
+    )
+
+
+def fragment(request: HttpRequest, template: str, **context: Any) -> HttpResponse:
+    """Render parts of a page for `live.js`, with the server's time for the ages it counts on."""
+    answer = render(request, template, context)
+    answer.headers["X-Llmgw-Now"] = timezone.now().isoformat()
+    answer.headers["Cache-Control"] = "no-store"
+    return answer

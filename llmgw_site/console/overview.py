@@ -1,0 +1,46 @@
+"""The overview: the admin's front page. The theme calls `dashboard`; the page then asks `live` for its parts again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from llmgw_site.console import access, selectors, traffic
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """The front page's context: what this user may see of nodes, models, jobs and requests."""
+    return {**context, "content_title": "Overview", "title": "Overview", **_parts(request)}
+
+
+@access.page()
+def live(request: HttpRequest) -> HttpResponse:
+    """The same parts alone, as they stand now."""
+    return access.fragment(request, "console/overview_parts.html", **_parts(request))
+
+
+def _parts(request: HttpRequest) -> dict[str, Any]:
+    """Each part is there only for who may see its rows: None leaves it out."""
+    may = request.user.has_perm  # type: ignore[union-attr]
+    parts: dict[str, Any] = {
+        "may_nodes": may("cluster.view_node"),
+        "may_models": may("catalog.view_model"),
+        "may_replicas": may("cluster.view_replica"),
+        "may_jobs": may("cluster.view_job"),
+        "may_usage": may("routing.view_usagerecord"),
+        "may_add": may("catalog.add_model"),
+        "endpoint": f"{settings.CONFIG.client_url}/v1",
+    }
+    if parts["may_nodes"] or parts["may_models"] or parts["may_replicas"]:
+        parts["cluster"] = selectors.cluster()
+    if parts["may_jobs"]:
+        parts["jobs"] = selectors.open_jobs()
+    if parts["may_usage"] and "cluster" in parts:
+        now = timezone.now()
+        parts["tiles"] = traffic.tiles(
+            parts["cluster"], selectors.minutes(traffic.WINDOW, now), into_minute=now.second + now.microsecond / 1e6
+        )
+    return parts

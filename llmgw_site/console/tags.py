@@ -1,0 +1,102 @@
+"""Template filters of the console: units, spans, and the look of a state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from llmgw_site.lib.units import format_bytes, format_seconds
+
+register = template.Library()
+
+LOOKS = {
+    "online": "ok", "ready": "ok", "done": "ok", "enabled": "ok",
+    "stale": "warn", "backoff": "warn", "partly ready": "warn", "not ready": "warn",
+    "offline": "bad", "lost": "bad", "failed": "bad",
+    "starting": "busy", "pending": "busy", "running": "busy", "draining": "busy",
+    "queued": "off", "stopped": "off", "cancelled": "off", "disabled": "off", "not wanted": "off",
+    "waiting": "off", "skipped": "off",
+}  # fmt: skip
+"""How each state looks; the word always stands beside the mark."""
+
+
+@register.filter
+def look(state: str) -> str:
+    """The CSS class of a state; `off` for one that is not known."""
+    return LOOKS.get(str(state), "off")
+
+
+@register.filter
+def state(value: str) -> SafeString:
+    """A state as mark and word."""
+    return format_html('<span class="lg-state {}">{}</span>', look(value), str(value))
+
+
+@register.filter
+def size(value: int | None) -> str:
+    """Bytes with a unit; empty where not known."""
+    return "" if value is None else format_bytes(value)
+
+
+@register.filter
+def ago(moment: datetime | None, suffix: str = " ago") -> SafeString | str:
+    """The time since then, counted on by the page itself; empty where not known. `suffix` follows the span."""
+    if moment is None:
+        return ""
+    spent = max(0.0, (timezone.now() - moment).total_seconds())
+    shown = f"{spent:.0f} s" if spent < 60 else format_seconds(spent) if spent < 86400 else _days(spent)
+    return format_html(
+        '<time datetime="{}" data-ago="{}" title="{}">{}{}</time>',
+        moment.isoformat(),
+        suffix,
+        f"{moment:%Y-%m-%d %H:%M:%S} UTC",
+        shown,
+        suffix,
+    )
+
+
+def _days(seconds: float) -> str:
+    days, rest = divmod(int(seconds), 86400)
+    return f"{days} d {rest // 3600} h"
+
+
+@register.filter
+def until(start: datetime | None, end: datetime | None) -> str:
+    """The span between two moments; empty where either is not known."""
+    return "" if start is None or end is None else format_seconds(max(0.0, (end - start).total_seconds()))
+
+
+@register.filter
+def share(value: float | None) -> str:
+    """A share of 1 as percent."""
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+@register.filter
+def pressure(value: float | None) -> str:
+    """The look of a bar that is so many percent full."""
+    return "" if value is None or value < 85 else "warn" if value < 95 else "bad"
+
+
+@register.filter
+def thousands(count: int | None) -> str:
+    """A count with separators; empty where not known."""
+    return "" if count is None else f"{count:,}"
+
+
+@register.filter
+def words(name: str) -> str:
+    """A snake_case name as a label: `tokens_per_second` becomes `Tokens per second`."""
+    return name.replace("_", " ").capitalize()
+
+
+@register.filter
+def plain(value: str | float) -> str:
+    """A value of a job's result: numbers with separators and at most two decimals."""
+    if isinstance(value, bool) or isinstance(value, str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

@@ -1,0 +1,116 @@
+"""How the console looks and what its sidebar offers: the theme's settings (django-unfold, `UNFOLD`).
+
+Read by settings, so it imports nothing that needs Django set up; links are resolved on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest
+from django.templatetags.static import static
+from django.urls import reverse_lazy
+
+MAY_SEE_JOBS = ("cluster.view_job",)
+MAY_CHANGE_JOBS = ("cluster.change_job",)
+MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
+"""Chatting issues a key of the OpenAI endpoint, so it asks for the permission to issue keys."""
+
+
+def _file(path: str) -> Callable[[HttpRequest], str]:
+    return lambda request: static(path)
+
+
+def _can(*permissions: str) -> Callable[[HttpRequest], bool]:
+    """Shown to whoever holds these permissions."""
+    return lambda request: request.user.has_perms(permissions)  # type: ignore[union-attr]
+
+
+def _rows(title: str, icon: str, label: str) -> dict[str, Any]:
+    """The admin's list of a table, `label` being `app.model`."""
+    app, model = label.split(".")
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(f"admin:{app}_{model}_changelist"),
+        "permission": _can(f"{app}.view_{model}"),
+    }
+
+
+def _page(title: str, icon: str, name: str, *permissions: str) -> dict[str, Any]:
+    """A page of the console's own."""
+    return {"title": title, "icon": icon, "link": reverse_lazy(name), "permission": _can(*permissions)}
+
+
+_NAVIGATION: list[dict[str, Any]] = [
+    {
+        "items": [
+            {"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")},
+            _page("Chat", "forum", "console:chat", *MAY_CHAT),
+            _page("Jobs", "checklist", "console:jobs", *MAY_SEE_JOBS),
+        ]
+    },
+    {
+        "title": "Catalogue",
+        "separator": True,
+        "items": [
+            _rows("Models", "deployed_code", "catalog.model"),
+            _rows("API keys", "key", "catalog.apikey"),
+            _rows("Projects", "folder_open", "catalog.project"),
+            _rows("Teams", "group", "catalog.team"),
+            _rows("Organisations", "corporate_fare", "catalog.organisation"),
+            _rows("Admin tokens", "badge", "catalog.admintoken"),
+        ],
+    },
+    {
+        "title": "Cluster",
+        "separator": True,
+        "items": [
+            _rows("Nodes", "dns", "cluster.node"),
+            _rows("Replicas", "stacks", "cluster.replica"),
+            _rows("Events", "history", "catalog.event"),
+        ],
+    },
+    {
+        "title": "Requests",
+        "separator": True,
+        "items": [_rows("Usage", "bar_chart", "routing.usagerecord")],
+    },
+    {
+        "title": "Access",
+        "separator": True,
+        "items": [
+            _rows("Users", "person", "auth.user"),
+            _rows("Groups", "groups", "auth.group"),
+        ],
+    },
+]
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "llmgw",
+    "SITE_HEADER": "llmgw",
+    "SITE_SUBHEADER": "LLM cluster console",
+    "SITE_URL": None,
+    "SITE_ICON": _file("img/icon.svg"),
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _file("img/icon.svg")}],
+    "SHOW_VIEW_ON_SITE": False,
+    "STYLES": [_file("css/console.css")],
+    "DASHBOARD_CALLBACK": "llmgw_site.console.overview.dashboard",
+    "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": _NAVIGATION},
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97.6% 0.014 220)",
+            "100": "oklch(94.5% 0.032 219)",
+            "200": "oklch(89.4% 0.058 218)",
+            "300": "oklch(82.5% 0.090 218)",
+            "400": "oklch(74.0% 0.115 220)",
+            "500": "oklch(62.5% 0.112 222)",
+            "600": "oklch(51.5% 0.096 224)",
+            "700": "oklch(44.5% 0.082 225)",
+            "800": "oklch(38.5% 0.068 226)",
+            "900": "oklch(33.0% 0.055 227)",
+            "950": "oklch(24.5% 0.042 229)",
+        },
+    },
+}
