@@ -160,6 +160,28 @@ class Stack:
             trust_env=False,
         )  # fmt: skip
 
+    def run_job(self, name: str, path: Path, *, seconds: float = 60, **args: Any) -> dict[str, Any]:
+        """Open a job "serve" and follow it to its end."""
+        job = self.api().post("jobs", {"kind": "serve", "args": {"name": name, "weights_path": str(path), **args}})
+        ended = wait_for(
+            lambda: (now := self.api().get(f"jobs/{job['id']}"))["state"] not in ("queued", "running") and now,
+            seconds=seconds, what=f"job {job['id']} to end", every=0.1,
+        )  # fmt: skip
+        return dict(ended or {})
+
+    def serve(self, name: str, path: Path, **args: Any) -> None:
+        """Have a further model served, and wait until it is."""
+        job = self.run_job(name, path, **args)
+        assert job["state"] == "done", job
+
+    def remove_model(self, name: str) -> None:
+        """Out of the catalogue; its engine ends."""
+        api = self.api()
+        row = api.find("models", name, noun="model")
+        if row.get("enabled"):
+            api.patch(f"models/{row['id']}", {"enabled": False})
+        api.delete(f"models/{row['id']}")
+
     def answers(self, model: str = MODEL) -> bool:
         """Whether a chat is answered now."""
         try:

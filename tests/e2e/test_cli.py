@@ -1,0 +1,87 @@
+"""The `llmgw` command against a running llmgw."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests import tiny
+from tests.processes import wait_for
+from tests.stack import MODEL, Stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+
+
+def llmgw(stack: Stack, *args: str) -> subprocess.CompletedProcess[str]:
+    code = "from llmgw_site.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], env=stack.environ, capture_output=True, text=True, timeout=120
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def test_status_counts_models_against_what_they_should_have(stack: Stack) -> None:
+    done = llmgw(stack, "status")
+    assert done.returncode == 0, done.stderr
+    assert MODEL in done.stdout
+    assert json.loads(llmgw(stack, "status", "--json").stdout)
+
+
+def test_models_are_listed_shown_added_and_removed(stack: Stack) -> None:
+    assert MODEL in llmgw(stack, "model", "list").stdout
+    assert [row["name"] for row in json.loads(llmgw(stack, "model", "list", "--json").stdout)].count(MODEL) == 1
+    assert json.loads(llmgw(stack, "model", "show", MODEL, "--json").stdout)["name"] == MODEL
+    missing = llmgw(stack, "model", "show", "none")
+    assert missing.returncode == 4, missing
+    path = str(tiny.tiny_gguf(name="tiny-cli"))
+    added = llmgw(stack, "model", "add", "tiny-cli", path)
+    assert added.returncode == 0, added.stderr + added.stdout
+    wait_for(lambda: stack.answers("tiny-cli"), seconds=30, what="the added model to answer", every=0.2)
+    again = llmgw(stack, "model", "add", "tiny-cli", path)
+    assert again.returncode == 1, again
+    removed = llmgw(stack, "model", "remove", "tiny-cli", "--yes")
+    assert removed.returncode == 0, removed.stderr + removed.stdout
+    assert llmgw(stack, "model", "show", "tiny-cli").returncode == 4
+
+
+def test_a_key_is_shown_once_opens_and_is_revoked(stack: Stack) -> None:
+    made = llmgw(stack, "key", "create", "cli-test", "--json")
+    assert made.returncode == 0, made.stderr
+    key = json.loads(made.stdout)
+    wait_for(lambda: stack.chat(key=key["key"]).status_code == 200, what="the key to open", every=0.1)
+    listed = llmgw(stack, "key", "list")
+    assert "cli-test" in listed.stdout
+    assert key["key"] not in listed.stdout
+    assert llmgw(stack, "key", "revoke", key["id"]).returncode == 0
+    wait_for(lambda: stack.chat(key=key["key"]).status_code == 401, what="the key to be refused", every=0.1)
+
+
+def test_a_token_acts_as_its_user(stack: Stack) -> None:
+    made = llmgw(stack, "token", "create", "cli-token", "--json")
+    assert made.returncode == 0, made.stderr
+    token = json.loads(made.stdout)["token"]
+    stack.environ["LLMGW_ADMIN_TOKEN"], stack.environ["LLMGW_URL"] = token, stack.url
+    try:
+        assert llmgw(stack, "status").returncode == 0
+        stack.environ["LLMGW_ADMIN_TOKEN"] = "at-llmgw-" + "x" * 43
+        assert llmgw(stack, "status").returncode == 1
+    finally:
+        del stack.environ["LLMGW_ADMIN_TOKEN"], stack.environ["LLMGW_URL"]
+
+
+def test_jobs_are_listed_and_one_is_shown_with_its_steps(stack: Stack) -> None:
+    jobs = json.loads(llmgw(stack, "jobs", "--json").stdout)
+    job = next(row for row in jobs if row["subject"] == MODEL)
+    shown = llmgw(stack, "jobs", job["id"])
+    assert shown.returncode == 0, shown.stderr
+    assert job["steps"][0]["title"] in shown.stdout
+    assert llmgw(stack, "jobs", "job_none").returncode == 4
+
+
+def test_check_finds_a_running_stack_well(stack: Stack) -> None:
+    done = llmgw(stack, "check")
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,102 @@
+"""kill -9 of each part: what must go on goes on, and what died is back in time."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import httpx
+import pytest
+
+from tests import tiny
+from tests.processes import wait_for
+from tests.stack import MODEL, Stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+
+
+def test_f45_a_killed_engine_is_replaced_and_answers_within_15_seconds(stack: Stack) -> None:
+    (engine,) = [pid for pid in stack.engines() if _model_of(stack, pid) == MODEL]
+    import os
+    import signal
+
+    os.kill(engine, signal.SIGKILL)
+    began = time.monotonic()
+    wait_for(stack.answers, seconds=15, what=f"an answer: {stack.tail()}", every=0.1)
+    assert time.monotonic() - began < 15
+    assert engine not in stack.engines()
+
+
+def _model_of(stack: Stack, pid: int) -> str:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read().split(b"\0")
+    return MODEL if any(word == MODEL.encode() for word in words) else ""
+
+
+def test_a_killed_agent_adopts_the_same_engine_and_chats_go_on_meanwhile(stack: Stack) -> None:
+    engines = stack.engines()
+    old = stack.kill("agent")
+    assert stack.answers()
+    wait_for(lambda: stack.pid("agent") not in (None, old), seconds=10, what="another agent")
+    before = _engines_written_at(stack)
+    wait_for(lambda: stack.api().get("status"), seconds=10, what="status", every=0.2)
+    assert stack.answers()
+    assert stack.engines() == engines
+    assert _engines_written_at(stack) >= before
+    # it is really the new agent's: what it reports is ready under the same pid
+    replicas = wait_for(
+        lambda: [r for r in stack.api().all("replicas") if r["state"] == "ready" and r.get("pid") in engines],
+        seconds=10, what="the replica to be reported", every=0.2,
+    )  # fmt: skip
+    assert replicas
+
+
+def _engines_written_at(stack: Stack) -> float:
+    return float(json.loads((stack.data / "cluster" / "engines.json").read_text())["written_at"])
+
+
+def test_a_killed_gateway_is_back_within_5_seconds(stack: Stack) -> None:
+    stack.kill("gateway")
+    wait_for(stack.answers, seconds=5, what=f"an answer: {stack.tail()}", every=0.05)
+
+
+def test_chats_go_on_while_web_is_dead_and_it_is_back_within_5_seconds(stack: Stack) -> None:
+    stack.kill("web")
+    began = time.monotonic()
+    dead = httpx.get(f"{stack.url}/api/v1/models", trust_env=False)
+    assert dead.status_code == 503
+    assert dead.json()["error"]["code"] == "web_unavailable"
+    assert stack.answers()
+    wait_for(
+        lambda: httpx.get(f"{stack.url}/api/v1/models", trust_env=False).status_code == 401,
+        seconds=5, what=f"web: {stack.tail()}", every=0.05,
+    )  # fmt: skip
+    assert time.monotonic() - began < 5
+
+
+def test_a_killed_worker_loses_no_job(stack: Stack) -> None:
+    api = stack.api()
+    path = tiny.tiny_gguf(name="tiny-killed")
+    job = api.post("jobs", {"kind": "serve", "args": {"name": "tiny-killed", "weights_path": str(path)}})
+    try:
+        for _ in range(2):
+            stack.kill("worker")
+            wait_for(lambda: stack.pid("worker"), seconds=15, what="another worker")
+        ended = wait_for(
+            lambda: (now := api.get(f"jobs/{job['id']}"))["state"] not in ("queued", "running") and now,
+            seconds=60, what=f"the job to end: {stack.tail()}", every=0.2,
+        )  # fmt: skip
+        assert ended
+        assert ended["state"] == "done", ended
+        assert stack.answers("tiny-killed")
+    finally:
+        stack.remove_model("tiny-killed")
+
+
+def test_a_killed_valkey_is_back_and_jobs_run_again(stack: Stack) -> None:
+    old = stack.kill("valkey")
+    assert stack.answers()
+    wait_for(lambda: stack.pid("valkey") not in (None, old), seconds=10, what="another Valkey")
+    stack.serve("tiny-after", tiny.tiny_gguf(name="tiny-after"))
+    assert stack.answers("tiny-after")
+    stack.remove_model("tiny-after")

@@ -1,0 +1,198 @@
+"""`llmgw up` itself: start, second start, stop, start again, and being killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.processes import alive, stop, wait_for
+from tests.stack import MODEL, SERVICES, Stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+
+
+def second(stack: Stack, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Another `llmgw up` beside the running one."""
+    return subprocess.run(
+        [sys.executable, "-m", "llmgw_site.up.main"],
+        env={**stack.environ, **environ}, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+
+
+def test_from_the_first_start_to_ctrl_c_and_on_again(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    began = time.monotonic()
+    process = stack.spawn()
+    wait_for(stack.env_file.exists, seconds=60, what=f"up: {stack.tail()}")
+    took = time.monotonic() - began
+    assert stack.answers(), "quickstart.env was there before a chat could be answered"
+    assert took < 20, stack.tail()
+
+    # what is printed can be used as it stands
+    printed = stack.log.read_text()
+    first = dict(stack.quickstart)
+    assert f"console    {stack.url}/" in printed
+    assert first["LLMGW_ADMIN_PASSWORD"] in printed
+    line = printed[printed.index("  curl ") :].split("\n\n")[0]
+    pasted = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=30)
+    assert '"content"' in pasted.stdout, pasted
+    assert stack.env_file.stat().st_mode & 0o777 == 0o600
+    assert stack.data.stat().st_mode & 0o777 == 0o700
+
+    # no secret in a log, no request of our own refused
+    for log in (stack.data / "logs").iterdir():
+        text = log.read_text(errors="replace")
+        assert first["LLMGW_API_KEY"] not in text, log
+        assert first["LLMGW_ADMIN_TOKEN"] not in text, log
+        assert first["LLMGW_ADMIN_PASSWORD"] not in text, log
+
+    # a second one on the same data, and one on the same ports
+    refused = second(stack)
+    assert refused.returncode == 1
+    assert f"process {process.pid}, since 20" in refused.stderr
+    refused = second(stack, LLMGW_DATA=str(stack.data.parent / "other"))
+    assert refused.returncode == 1
+    assert f"port {stack.port} " in refused.stderr
+    assert "LLMGW_PORT=" in refused.stderr
+    assert stack.answers(), "the refused ones disturbed the running one"
+
+    # Ctrl-C
+    everybody = [process.pid, *stack.pids(), *stack.engines()]
+    began = time.monotonic()
+    assert stack.stop(signal.SIGINT) == 0, stack.tail()
+    assert time.monotonic() - began < 10
+    assert [pid for pid in everybody if alive(pid)] == []
+    assert not stack.env_file.exists()
+
+    # on again: the same node, the same keys, the same model without another job
+    identity = (stack.data / "node" / "identity.json").read_bytes()
+    stack.start()
+    assert dict(stack.quickstart) == first
+    assert (stack.data / "node" / "identity.json").read_bytes() == identity
+    assert len(stack.api().all("jobs")) == 1
+    assert stack.answers()
+
+
+def test_what_was_revoked_is_issued_anew_at_the_next_start(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    stack.start()
+    before = dict(stack.quickstart)
+    api = stack.api()
+    key = next(row for row in api.all("keys") if before["LLMGW_API_KEY"].startswith(row["prefix"]))
+    token = next(row for row in api.all("tokens") if before["LLMGW_ADMIN_TOKEN"].startswith(row["prefix"]))
+    api.post(f"keys/{key['id']}/revoke")
+    api.post(f"tokens/{token['id']}/revoke")
+    stack.stop()
+    stack.start()
+    after = dict(stack.quickstart)
+    assert {name for name in after if after[name] != before[name]} == {"LLMGW_API_KEY", "LLMGW_ADMIN_TOKEN"}
+    assert stack.answers()
+
+
+def test_f11_a_killed_supervisor_is_followed_by_one_that_goes_on_without_any_hand(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    process = stack.spawn()
+    for look in (lambda: stack.pid("web"), stack.engines, stack.env_file.exists):  # at three moments of a start
+        wait_for(look, seconds=60, what=f"up: {stack.tail()}")
+        process.kill()
+        process.wait()
+        process = stack.spawn()
+    wait_for(stack.env_file.exists, seconds=60, what=f"up: {stack.tail()}")
+    assert stack.answers()
+    assert len(stack.engines()) == 1
+    assert len(stack.api().all("models")) == 1
+
+
+def test_services_of_a_killed_supervisor_end_and_its_engine_stays(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    stack.start()
+    engines = stack.engines()
+    assert stack.process is not None
+    stack.process.kill()
+    stack.process.wait()
+    wait_for(lambda: stack.pids() == [], seconds=10, what="services to end")
+    assert stack.engines() == engines
+    stack.start()
+    assert stack.engines() == engines
+    assert stack.answers()
+
+
+def test_engines_can_be_kept_and_a_stopped_model_is_adopted(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    stack.start("--keep-engines")
+    engines = stack.engines()
+    assert stack.stop() == 0
+    assert stack.pids() == []
+    assert stack.engines() == engines != []
+    stack.start()
+    assert stack.engines() == engines
+
+
+def test_a_second_ctrl_c_kills_at_once(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    stack.start()
+    frozen = stack.pid("web")
+    assert frozen is not None
+    os.kill(frozen, signal.SIGSTOP)  # will not end by itself
+    assert stack.process is not None
+    stack.process.send_signal(signal.SIGINT)
+    wait_for(lambda: "stopping" in stack.tail(), what="the first to be heard")
+    began = time.monotonic()
+    stack.process.send_signal(signal.SIGINT)
+    stack.process.wait(10)
+    assert time.monotonic() - began < 3
+    assert stack.pids() == []
+    assert stack.engines() == []
+
+
+def test_a_service_that_cannot_start_is_shown_with_the_end_of_its_log(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    stack.environ["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/none"
+    process = stack.spawn()
+    assert process.wait(60) == 1
+    assert "the bootstrap failed. The end of" in stack.tail()
+    assert "connection" in stack.tail().lower()
+    assert stack.pids() == []
+
+
+def test_weights_that_are_not_there_leave_a_console_to_mend_it(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    stack.environ["LLMGW_QUICKSTART_WEIGHTS"] = str(stack.data / "none.gguf")
+    stack.spawn()
+    wait_for(lambda: "llmgw runs, but its model does not" in stack.tail(), seconds=60, what=f"up: {stack.tail()}")
+    assert not stack.env_file.exists()
+    assert "LLMGW_QUICKSTART=0" in stack.tail()
+    assert stack.stop() == 0
+
+
+def test_without_a_quickstart_model_the_rest_is_ready(fresh_stack: Stack) -> None:
+    stack = fresh_stack
+    stack.environ["LLMGW_QUICKSTART"] = "0"
+    stack.start()
+    assert stack.quickstart["LLMGW_MODEL"] == ""
+    assert stack.api().all("models") == []
+    assert stack.chat(model=MODEL).status_code == 404
+
+
+def test_a_port_that_is_taken_says_how_to_choose_another(fresh_stack: Stack) -> None:
+    with socket.create_server(("127.0.0.1", fresh_stack.metrics_port)):
+        process = fresh_stack.spawn()
+        assert process.wait(20) == 1
+    assert f"port {fresh_stack.metrics_port} of 127.0.0.1 (metrics listener) is taken" in fresh_stack.tail()
+    assert fresh_stack.pids() == []
+
+
+@pytest.mark.parametrize("external", ["postgresql"])
+def test_it_runs_on_postgresql(fresh_stack: Stack, postgres_url: str, external: str) -> None:
+    fresh_stack.environ["DATABASE_URL"] = postgres_url
+    fresh_stack.start()
+    assert fresh_stack.answers()
+    assert all(fresh_stack.pid(name) for name in SERVICES)
+    assert not list(fresh_stack.data.glob("*.sqlite3"))
+    stop(fresh_stack.process)  # type: ignore[arg-type]
