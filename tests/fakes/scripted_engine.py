@@ -1,0 +1,282 @@
+"""An engine that does what the last message tells it: a raw server, so it can also break every rule of HTTP.
+
+The prompt is a JSON object, a `Script`; any other text is answered with three tokens. `requests` holds what came in,
+with what became of it. Runs in a test's event loop; `python -m tests.fakes.scripted_engine PORT` runs it alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass
+class Script:
+    """What to do with one request; spans in seconds."""
+
+    silent: float = 0.0  # before the head
+    head_silent: float = 0.0  # between the head and the first body byte
+    never: bool = False  # accept and say nothing
+    reset: bool = False  # RST after the request, before the head
+    tokens: int = 3
+    gap: float = 0.0  # between two tokens
+    die_after: int | None = None  # RST after so many tokens
+    cut_after: int | None = None  # a clean end without [DONE] after so many tokens
+    error_after: int | None = None  # an error event of the engine's own
+    status: int = 200
+    body: str | None = None  # instead of the usual one
+    gzip: bool = False
+    headers: list[list[str]] = field(default_factory=list)
+    usage: bool = True  # whether it can count
+    usage_in_last: bool = False  # in the last chunk with a choice, not in a chunk of its own
+    null_usage: bool = False  # "usage": null in each chunk, as OpenAI does
+    cached: int = 0
+    timings: bool = False
+    line_end: str = "\n"
+    chop: int = 0  # send in pieces of so many bytes
+    ping: bool = False  # a comment before the first token
+
+
+@dataclass
+class Seen:
+    """One request as the engine got it, and how it ended."""
+
+    path: str
+    headers: dict[str, str]
+    raw_headers: list[tuple[str, str]]
+    body: bytes
+    at: float
+    aborted_at: float | None = None  # the gateway closed before the end
+    done: bool = False
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class ScriptedEngine:
+    """`async with ScriptedEngine() as engine: engine.port`."""
+
+    def __init__(self, *, port: int = 0) -> None:
+        self.port = port
+        self.requests: list[Seen] = []
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> ScriptedEngine:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def last(self) -> Seen:
+        return self.requests[-1]
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while (seen := await self._read(reader)) is not None:
+                self.requests.append(seen)
+                await self._watched(seen, reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> Seen | None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        except asyncio.IncompleteReadError:
+            return None
+        first, *lines = head.rstrip("\r\n").split("\r\n")
+        raw = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+        headers = dict(raw)
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        return Seen(first.split()[1], headers, raw, body, time.monotonic())
+
+    async def _watched(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer; the other side's closing in the meantime cancels the work, as in a real engine."""
+        answer = asyncio.ensure_future(self._answer(seen, _script(seen), writer))
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                seen.aborted_at = time.monotonic()
+                raise ConnectionResetError
+            await answer
+            seen.done = True
+        except ConnectionError:
+            seen.aborted_at = seen.aborted_at or time.monotonic()
+            raise
+        finally:
+            for task in (answer, gone):
+                task.cancel()
+            await asyncio.gather(answer, gone, return_exceptions=True)
+
+    async def _answer(self, seen: Seen, script: Script, writer: asyncio.StreamWriter) -> None:
+        if script.never:
+            await asyncio.Event().wait()
+        await asyncio.sleep(script.silent)
+        if script.reset:
+            _reset(writer)
+            raise ConnectionResetError
+        ask = seen.json
+        if ask.get("stream") and script.status == 200 and script.body is None:
+            await self._stream(ask, script, writer)
+        else:
+            await self._whole(seen, ask, script, writer)
+
+    async def _whole(self, seen: Seen, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
+        body = (script.body or json.dumps(_document(seen.path, ask, script))).encode()
+        extra = [*script.headers, ["Content-Encoding", "gzip"]] if script.gzip else script.headers
+        if script.gzip:
+            body = gzip.compress(body)
+        writer.write(_head(script.status, [["Content-Type", "application/json"], ["Content-Length", len(body)], *extra]))
+        await asyncio.sleep(script.head_silent)
+        if script.die_after is not None:
+            writer.write(body[: len(body) // 2])
+            await writer.drain()
+            _reset(writer)
+            raise ConnectionResetError
+        writer.write(body)
+        await writer.drain()
+
+    async def _stream(self, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
+        head = [["Content-Type", "text/event-stream"], ["Transfer-Encoding", "chunked"], *script.headers]
+        writer.write(_head(200, head))
+        await writer.drain()
+        await asyncio.sleep(script.head_silent)
+        if script.ping:
+            await _chunk(writer, b": ping" + script.line_end.encode() * 2, script)
+        for event in _events(ask, script):
+            if event == RESET:
+                _reset(writer)
+                raise ConnectionResetError
+            if isinstance(event, float):
+                await asyncio.sleep(event)
+            else:
+                await _chunk(writer, str(event).replace("\n", script.line_end).encode(), script)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+
+RESET = object()
+
+
+def _script(seen: Seen) -> Script:
+    ask = seen.json
+    text = ask.get("prompt") or ask.get("input") or (ask.get("messages") or [{}])[-1].get("content")
+    with contextlib.suppress(json.JSONDecodeError, TypeError):
+        wish = json.loads(text)
+        if isinstance(wish, dict):
+            return Script(**{item.name: wish[item.name] for item in fields(Script) if item.name in wish})
+    return Script()
+
+
+def _events(ask: Any, script: Script) -> Any:
+    """Texts of events, pauses (float), RESET."""
+    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": ask["model"]}
+    if script.null_usage:
+        base["usage"] = None
+    counted = _usage(script) if script.usage else {}
+    for number in range(script.tokens):
+        if number == script.die_after:
+            yield RESET
+        if number == script.cut_after:
+            return
+        if number == script.error_after:
+            yield f"data: {json.dumps({'error': {'message': 'boom', 'code': 500, 'type': 'server_error'}})}\n\n"
+            return
+        choice = {"index": 0, "delta": {"content": f"t{number} "}, "finish_reason": None}
+        yield f"data: {json.dumps({**base, 'choices': [choice]})}\n\n"
+        if script.gap:
+            yield script.gap
+    if script.die_after is not None and script.die_after >= script.tokens:
+        yield RESET
+    last = {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    if script.usage_in_last:
+        last.update(counted)
+    elif script.timings:
+        last["timings"] = {"prompt_n": 5, "cache_n": 2, "predicted_n": script.tokens, "predicted_ms": 1.5}
+    yield f"data: {json.dumps(last)}\n\n"
+    if (ask.get("stream_options") or {}).get("include_usage") and counted and not script.usage_in_last:
+        yield f"data: {json.dumps({**base, 'choices': [], **counted})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def _usage(script: Script) -> dict[str, Any]:
+    usage: dict[str, Any] = {
+        "prompt_tokens": 7,
+        "completion_tokens": script.tokens,
+        "total_tokens": 7 + script.tokens,
+    }
+    if script.cached:
+        usage["prompt_tokens_details"] = {"cached_tokens": script.cached}
+    return {"usage": usage}
+
+
+def _document(path: str, ask: Any, script: Script) -> dict[str, Any]:
+    if path.endswith("/embeddings"):
+        usage = {"prompt_tokens": 7, "total_tokens": 7}
+        data = [{"object": "embedding", "index": 0, "embedding": [0.5, -0.25]}]
+        return {"model": ask["model"], "object": "list", "usage": usage, "data": data}
+    text = "".join(f"t{number} " for number in range(script.tokens))
+    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
+    choice.update({"message": {"role": "assistant", "content": text}} if "messages" in ask else {"text": text})
+    document = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": ask["model"]}
+    return {**document, "choices": [choice], **(_usage(script) if script.usage else {})}
+
+
+def _head(status: int, headers: list[list[Any]]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode()
+
+
+async def _chunk(writer: asyncio.StreamWriter, data: bytes, script: Script) -> None:
+    size = script.chop or len(data)
+    for start in range(0, len(data), size):
+        piece = data[start : start + size]
+        writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        await writer.drain()
+        if script.chop:
+            await asyncio.sleep(0.001)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST instead of FIN."""
+    handle = writer.get_extra_info("socket")
+    handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def _main(port: int) -> None:
+    async with ScriptedEngine(port=port):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(int(sys.argv[1])))
