@@ -99,6 +99,7 @@ def server_for(config: Config, app: Any) -> _Server:
             http=protocol_class(config),
             ws="websockets-sansio",
             ws_max_size=MAX_MESSAGE,
+            ws_per_message_deflate=False,  # small messages of the console; memory for each connection otherwise
             lifespan="off",
             log_config=None,
             access_log=False,

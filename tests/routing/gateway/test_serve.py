@@ -1,0 +1,112 @@
+"""The gateway process: three listeners, a taken port, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.routing.gateway.scripted import connected, until
+
+PROGRAM = "from llmgw_site.lib.config import load; from routing.gateway.serve import main; main(load())"
+NAMES = ("LLMGW_PORT", "LLMGW_NODE_PORT", "LLMGW_METRICS_PORT")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    handles = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [handle.getsockname()[1] for handle in handles]
+    for handle in handles:
+        handle.close()
+    return ports
+
+
+class Process:
+    """A gateway process with its own data folder and ports."""
+
+    def __init__(self, data: Path) -> None:
+        self.client, self.node, self.metrics = self.ports = free_ports(3)
+        self.environ = os.environ | {"LLMGW_DATA": str(data)}
+        self.environ |= {name: str(port) for name, port in zip(NAMES, self.ports, strict=True)}
+        self.child: subprocess.Popen[str] | None = None
+
+    def start(self) -> subprocess.Popen[str]:
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], env=self.environ, stderr=subprocess.PIPE, text=True
+        )
+        return self.child
+
+    def stderr(self) -> str:
+        assert self.child is not None
+        assert self.child.stderr is not None
+        return self.child.stderr.read()
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    made = Process(tmp_path)
+    yield made
+    if made.child is not None:
+        made.child.kill()
+        made.child.wait()
+        if made.child.stderr is not None:
+            made.child.stderr.close()
+
+
+async def answers(port: int, path: bytes) -> int:
+    """Status of a GET, 0 while nobody listens."""
+    try:
+        async with connected(port) as client:
+            await client.send(b"GET %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
+            return (await client.response())[0]
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return 0
+
+
+async def ready(process: Process) -> None:
+    async with asyncio.timeout(15):
+        while await answers(process.metrics, b"/metrics") == 0:
+            assert process.child is not None
+            assert process.child.poll() is None, process.stderr()
+            await asyncio.sleep(0.05)
+
+
+async def test_three_listeners_answer_and_sigterm_ends_them_cleanly(process: Process) -> None:
+    child = process.start()
+    await ready(process)
+    assert await answers(process.client, b"/healthz") == 200
+    assert await answers(process.client, b"/v1/nothing") == 404
+    assert await answers(process.client, b"/admin/") == 503
+    assert await answers(process.node, b"/healthz") == 200
+    assert await answers(process.node, b"/v1/models") == 401
+    assert await answers(process.metrics, b"/metrics") == 200
+    assert await answers(process.metrics, b"/v1/models") == 404
+    async with connected(process.client) as idle:
+        await idle.send(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        await idle.response()
+        child.send_signal(signal.SIGTERM)
+        await until(lambda: child.poll() is not None)  # an idle connection holds nothing up
+    assert child.returncode == 0
+    events = [json.loads(line)["event"] for line in process.stderr().splitlines()]
+    assert "gateway_ready" in events
+    assert events[-1] == "gateway_stopped"
+
+
+@pytest.mark.parametrize("which", range(3))
+async def test_a_taken_port_is_named_with_its_variable_and_the_exit_code_is_2(process: Process, which: int) -> None:
+    with socket.create_server(("127.0.0.1", process.ports[which])):
+        child = process.start()
+        await until(lambda: child.poll() is not None, seconds=15)
+    assert child.returncode == 2
+    said = process.stderr()
+    assert f"127.0.0.1:{process.ports[which]} is taken" in said
+    assert f"set {NAMES[which]} " in said
+    assert "Traceback" not in said
