@@ -93,7 +93,7 @@ class Link:
         """Report, and learn what is wanted. Raises LinkError."""
         sent = self._clock()
         answer = await self._call("POST", HEARTBEAT, orjson.dumps(to_dict(message)))
-        wanted = self._read(Wanted, answer)
+        wanted: Wanted = self._read(Wanted, answer)
         self.offset = wanted.server_time - (sent + self._clock()) / 2
         return wanted
 

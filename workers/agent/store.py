@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,10 +41,11 @@ class _IntentFile:
 
 
 class IntentStore:
-    """The intents, in memory and on disk; each change is on disk before the call returns."""
+    """The intents, in memory and on disk; each change is on disk before the call returns. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self._intents: dict[str, Intent] = {}
         try:
             data = files.read_json(path)
@@ -57,24 +59,30 @@ class IntentStore:
 
     @property
     def ports(self) -> set[int]:
-        return {intent.port for intent in self._intents.values()}
+        with self._lock:
+            return {intent.port for intent in self._intents.values()}
 
     def put(self, intent: Intent) -> None:
-        self._intents[intent.replica_id] = intent
-        self._write()
+        with self._lock:
+            self._intents[intent.replica_id] = intent
+            self._write()
 
     def change(self, replica_id: str, **changes: int | float | None) -> None:
-        if replica_id in self._intents:
-            self.put(replace(self._intents[replica_id], **changes))  # type: ignore[arg-type]
+        with self._lock:
+            if replica_id in self._intents:
+                self._intents[replica_id] = replace(self._intents[replica_id], **changes)  # type: ignore[arg-type]
+                self._write()
 
     def drop(self, replica_id: str) -> None:
-        if self._intents.pop(replica_id, None) is not None:
-            self._write()
+        with self._lock:
+            if self._intents.pop(replica_id, None) is not None:
+                self._write()
 
     def keep_only(self, replica_ids: set[str]) -> None:
-        if not set(self._intents) <= replica_ids:
-            self._intents = {key: value for key, value in self._intents.items() if key in replica_ids}
-            self._write()
+        with self._lock:
+            if not set(self._intents) <= replica_ids:
+                self._intents = {key: value for key, value in self._intents.items() if key in replica_ids}
+                self._write()
 
     def _write(self) -> None:
         files.write_json(self._path, to_dict(_IntentFile(intents=tuple(self._intents.values()))))

@@ -1,0 +1,136 @@
+"""Starting one engine: check the weights, choose a port, write the intent, spawn. Runs in a thread."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.wire import Serve
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Refused
+from llmgw_site.lib.files import private_folder
+from llmgw_site.lib.units import format_bytes
+from workers.agent import enginelog, ports, probe, process
+from workers.agent.engines.base import Engine
+from workers.agent.events import Spawn, SpawnFailed
+from workers.agent.store import Intent, IntentStore
+
+
+class StartRefused(Exception):
+    """No process came to be; `failure` says why."""
+
+    def __init__(self, failure: SpawnFailed) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def weights_problem(serve: Serve) -> tuple[str, str] | None:
+    """Code and message, if the weights are not there as the controllers know them.
+
+    1. `weights_missing`    no such file, or this user cannot read it
+    2. `weights_changed`    no regular file (a folder is right for vLLM only), or of another size
+    """
+    path, size = serve.weights.path, serve.weights.size
+    try:
+        found = Path(path).stat()
+        if not os.access(path, os.R_OK):  # 1
+            return (
+                "weights_missing",
+                f"The weights {path} cannot be read by the user that runs llmgw: change their mode.",
+            )
+    except (OSError, ValueError) as error:  # 1
+        reason = getattr(error, "strerror", None) or "no path"
+        return (
+            "weights_missing",
+            f"The weights {path} are not there ({reason}): bring them back, or change the model's path.",
+        )
+    if stat.S_ISDIR(found.st_mode) and serve.engine == "vllm":
+        return None
+    if not stat.S_ISREG(found.st_mode):  # 2
+        return "weights_changed", f"The weights {path} are no regular file: name the file itself."
+    if size and found.st_size != size:  # 2
+        there, wanted = format_bytes(found.st_size), format_bytes(size)
+        message = f"The weights {path} have {there} ({found.st_size} bytes) instead of {wanted} ({size} bytes): "
+        return "weights_changed", message + "bring the right file back, or add the model anew."
+    return None
+
+
+class Starter:
+    """Owns the folders of engines. `start` may run in several threads; ports and intents are taken one at a time."""
+
+    def __init__(self, config: Config, engines: Mapping[str, Engine], intents: IntentStore) -> None:
+        self._config, self._engines, self._intents = config, engines, intents
+        self._logs = private_folder(config.data / "logs" / "engines")
+        self._cwd = private_folder(config.run / "engines")
+        self._lock = threading.Lock()
+
+    def log_path(self, replica_id: str) -> Path:
+        return self._logs / f"{replica_id}.log"
+
+    def start(self, order: Spawn, key: str) -> tuple[process.Child, int]:
+        """The running child and its port. Raises StartRefused.
+
+        1. `replica_id_refused`    the id would not be a safe file name
+        2. `engine_unknown`        no such kind
+        3. `engine_missing`        the engine is not installed here
+        4. `weights_missing`, `weights_changed`
+        5. `engine_args_refused`   the profile's args or env do not pass the vetting
+        6. `spawn_failed`          the system refused
+        """
+        serve = order.serve
+        if not order.replica_id.replace("_", "").replace("-", "").isalnum() or len(order.replica_id) > 64:  # 1
+            raise self._refused(
+                order, "replica_id_refused", f"The replica id {order.replica_id!r:.80} is no plain name.", final=True
+            )
+        engine = self._engines.get(serve.engine)
+        if engine is None:  # 2
+            known = ", ".join(sorted(self._engines))
+            message = f"This node knows no engine {serve.engine!r:.40}; it knows {known}."
+            raise self._refused(order, "engine_unknown", message, final=True)
+        problem = engine.build().problem
+        if problem:  # 3
+            raise self._refused(order, "engine_missing", f"{serve.engine} cannot run on this node: {problem}.")
+        weights = weights_problem(serve)
+        if weights is not None:  # 4
+            raise self._refused(order, *weights)
+        with self._lock:
+            try:
+                port = ports.free_port(self._intents.ports)
+                command = engine.command(serve, port=port, threads=probe.default_threads(self._config.threads))
+                return self._spawn(order, engine, command.argv, {**command.env, **engine.secrets(key)}, port, key), port
+            except Refused as refused:  # 5
+                raise self._refused(order, refused.code, refused.message, final=True) from None
+            except OSError as error:  # 6
+                self._intents.drop(order.replica_id)
+                message = f"The engine could not be started: {error.strerror or error}."
+                raise self._refused(order, "spawn_failed", message) from None
+
+    def _spawn(
+        self, order: Spawn, engine: Engine, argv: tuple[str, ...], env: Mapping[str, str], port: int, key: str
+    ) -> process.Child:
+        limit = self._config.engine_log_bytes
+        log = enginelog.open_for(self.log_path(order.replica_id), limit=limit, title=f"generation {order.generation}")
+        try:
+            # Before the spawn: an engine that starts in the moment of a crash is found with its port and its key.
+            self._intents.put(
+                Intent(
+                    replica_id=order.replica_id, generation=order.generation, serve=order.serve, port=port, key=key,
+                    started_at=time.time(),
+                )
+            )  # fmt: skip
+            child = process.spawn(
+                argv, env=env, replica_id=order.replica_id, data=self._config.data, cwd=self._cwd, log=log,
+                file_limit=limit if engine.files_bounded else 0,
+            )  # fmt: skip
+        finally:
+            os.close(log)
+        self._intents.change(order.replica_id, pid=child.pid, start_time=child.start_time)
+        return child
+
+    def _refused(self, order: Spawn, code: str, message: str, *, final: bool = False) -> StartRefused:
+        failure = SpawnFailed(replica_id=order.replica_id, launch=order.launch, code=code, message=message, final=final)
+        return StartRefused(failure)
