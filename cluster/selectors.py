@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from django.db import connection
 
-from catalog.models import Model, Profile
+from catalog import selectors as catalog
+from catalog.domain.facts import facts_from_dict
+from catalog.domain.footprint import estimate
+from catalog.domain.types import ModelView as CatalogModel
+from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain import explain, health
-from cluster.domain.estimate import estimate
 from cluster.domain.explain import ModelStatus
 from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
@@ -47,8 +51,13 @@ def listening_of(identity: ClusterIdentity | None) -> health.Listening:
     return health.Listening(unix(identity.listening_since), unix(identity.listening_at))
 
 
-def serve_of(model: Model, profile: Profile) -> Serve:
+def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
     """What a node is told: the profile, resolved for its model."""
+    facts = facts_from_dict(model.facts)
+    memory = (
+        profile.memory
+        or estimate(facts, weights=model.weights_size or 0, context=profile.context, slots=profile.slots).total
+    )
     return Serve(
         engine=profile.engine,
         model=model.name,
@@ -57,63 +66,58 @@ def serve_of(model: Model, profile: Profile) -> Serve:
         slots=profile.slots,
         threads=profile.threads,
         embeddings=model.embeddings,
-        args=tuple(profile.args),
+        pooling=facts.pooling if model.embeddings else "",
+        args=profile.args,
         env=dict(profile.env),
         start_timeout=profile.start_timeout,
         drain_timeout=profile.drain_timeout,
-        memory=memory_of(model, profile),
+        memory=memory,
     )
 
 
-def memory_of(model: Model, profile: Profile) -> int:
-    """Bytes that a replica reserves: what the profile says, else an estimate from the weights and their facts."""
-    if profile.memory:
-        return profile.memory
-    return estimate(weights=model.weights_size or 0, facts=model.facts, context=profile.context, slots=profile.slots)
-
-
 def digest_of(serve: Serve) -> str:
-    """Names all that an engine is started with. The estimate of its memory is none of it: a better one restarts nobody."""
+    """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody."""
     told = to_dict(serve)
     del told["memory"], told["v"]
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def profile_view(model: Model, profile: Profile) -> ProfileView:
-    serve = serve_of(model, profile)
-    return ProfileView(
-        id=profile.id,
-        name=profile.name,
-        engine=profile.engine,
-        digest=digest_of(serve),
-        memory=serve.memory,
-        threads=profile.threads,
-        priority=profile.priority,
-    )
-
-
 def world(now: float | None = None) -> World:
-    """Everything that decisions need, in five queries (six where no time is given)."""
+    """Everything that decisions need. Five queries, however many rows; one more where no time is given."""
+    return picture(now)[0]
+
+
+def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
+    """The world, and what each enabled profile resolves to, by the profile's id."""
     now = database_now() if now is None else now
     listening = listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first())
-    profiles: dict[str, list[Profile]] = {}
-    for profile in Profile.objects.filter(enabled=True).order_by("-priority", "name"):
-        profiles.setdefault(profile.model_id, []).append(profile)
-    models = tuple(
-        ModelView(
-            id=model.id,
-            name=model.name,
-            enabled=model.enabled,
-            wanted=model.replicas,
-            profiles=tuple(profile_view(model, profile) for profile in profiles.get(model.id, ())),
-        )
-        for model in Model.objects.order_by("name")
-    )
+    serves: dict[str, Serve] = {}
+    models = tuple(_model_view(item, serves) for item in catalog.model_views())
     nodes = tuple(
         node_view(node, listening, now) for node in Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
     )
     replicas = tuple(replica_view(row) for row in Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
-    return World(models=models, nodes=nodes, replicas=replicas)
+    return World(models=models, nodes=nodes, replicas=replicas), serves
+
+
+def _model_view(model: CatalogModel, serves: dict[str, Serve]) -> ModelView:
+    profiles = []
+    for profile in model.profiles:
+        serve = serves[profile.profile_id] = serve_of(model, profile)
+        profiles.append(
+            ProfileView(
+                id=profile.profile_id,
+                name=profile.name,
+                engine=profile.engine,
+                digest=digest_of(serve),
+                memory=serve.memory,
+                threads=profile.threads,
+                priority=profile.priority,
+            )
+        )
+    return ModelView(
+        id=model.model_id, name=model.name, enabled=model.enabled, wanted=model.replicas, profiles=tuple(profiles)
+    )
 
 
 def node_view(node: Node, listening: health.Listening, now: float) -> NodeView:
@@ -204,3 +208,8 @@ def job_as_dict(job: Job) -> dict[str, Any]:
             for step in sorted(job.steps.all(), key=lambda step: step.number)
         ],
     }
+
+
+def replicas_of(model_id: str) -> list[Replica]:
+    """Rows of a model's replicas that shall run."""
+    return list(Replica.objects.filter(model_id=model_id, run=True).order_by("slot"))

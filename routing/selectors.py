@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from django.db.models import Count, Q, QuerySet, Sum
-from django.db.models.functions import Now
 
-from catalog.models import ApiKey, Model
+from catalog import selectors as catalog
+from catalog.domain.types import ModelView
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.models import Replica
@@ -29,57 +30,49 @@ def published_version() -> str:
 
 
 def compile_snapshot(*, now: float) -> Snapshot:
-    """The present view of keys and models, without its version. Eight queries, however many rows there are."""
+    """The present view of keys and models, without its version. Nine queries, however many rows there are."""
     picture = cluster.world(now)
     _, statuses = cluster.statuses(picture, now)
     replicas: dict[str, list[str]] = {}
     contexts: dict[str, int] = {}
-    running = (
-        Replica.objects.filter(run=True).order_by("id").values_list("model_id", "id", "context", "profile__context")
-    )
-    for model_id, replica_id, seen, asked in running:
+    running = Replica.objects.filter(run=True).order_by("id").values_list("model_id", "id", "context")
+    for model_id, replica_id, context in running:
         replicas.setdefault(model_id, []).append(replica_id)
-        context = seen or asked
         if context:
             contexts[model_id] = min(context, contexts.get(model_id, context))
     return Snapshot(
         version="",
         made_at=now,
-        keys=tuple(_key(row) for row in _valid_keys()),
+        keys=tuple(
+            KeyEntry(
+                key_id=key.key_id,
+                sha256=key.sha256,
+                prefix=key.prefix,
+                project_id=key.project_id,
+                models=key.models,
+                expires_at=key.expires_at,
+            )
+            for key in catalog.key_views(now=datetime.fromtimestamp(now, tz=UTC))
+        ),
         models=tuple(
-            _model(row, statuses.get(row.id), tuple(replicas.get(row.id, ())), contexts.get(row.id))
-            for row in Model.objects.order_by("name")
+            _model(item, statuses[item.model_id], replicas.get(item.model_id, []), contexts.get(item.model_id))
+            for item in catalog.model_views()
+            if item.model_id in statuses
         ),
     )
 
 
-def _valid_keys() -> QuerySet[ApiKey]:
-    return ApiKey.objects.filter(
-        Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), revoked_at__isnull=True
-    ).order_by("id")
-
-
-def _key(row: ApiKey) -> KeyEntry:
-    return KeyEntry(
-        key_id=row.id,
-        sha256=row.sha256,
-        prefix=row.prefix,
-        project_id=row.project_id,
-        models=tuple(row.models) if row.models is not None else None,
-        expires_at=row.expires_at.timestamp() if row.expires_at else None,
-    )
-
-
-def _model(row: Model, status: ModelStatus | None, replicas: tuple[str, ...], context: int | None) -> ModelEntry:
+def _model(model: ModelView, status: ModelStatus, replicas: list[str], context: int | None) -> ModelEntry:
     return ModelEntry(
-        name=row.name,
-        created=int(row.created_at.timestamp()),
-        enabled=row.enabled,
-        code=status.code if status else "",
-        reason=status.reason if status else "",
-        replicas=replicas if row.enabled else (),
+        name=model.name,
+        created=int(model.created_at),
+        owned_by=model.owner or "llmgw",
+        enabled=model.enabled,
+        code=status.code,
+        reason=status.reason,
+        replicas=tuple(replicas) if model.enabled else (),
         context=context,
-        embeddings=row.embeddings,
+        embeddings=model.embeddings,
     )
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import orjson
 from django.db import transaction
-from django.db.models import Q
 
-from catalog.models import ApiKey
+from catalog.services import keys
 from cluster import selectors as cluster
 from cluster.services import identity
 from cluster.services.locks import plan_lock
@@ -78,15 +77,8 @@ def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> list[str]
             for row in rows.values():
                 if row.key_id:
                     used[row.key_id] = max(row.started_at, used.get(row.key_id, row.started_at))
-            _note_used(used)
+            keys.touch(used=used)
     return list(rows)
-
-
-def _note_used(used: dict[str, datetime]) -> None:
-    """When keys were last used; no event and no signal, for it is no change that anybody made."""
-    for key_id, moment in used.items():
-        older = Q(last_used_at__isnull=True) | Q(last_used_at__lt=moment)
-        ApiKey.objects.filter(older, id=key_id).update(last_used_at=moment)
 
 
 def _row(record: UsageRecord, node_id: str) -> Row:

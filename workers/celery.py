@@ -14,7 +14,7 @@ from kombu import Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "llmgw_site.settings")
 
-from workers.schedule import beat_schedule  # noqa: E402 - reads the settings
+from workers.schedule import beat_schedule
 
 app = Celery("llmgw")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -6,12 +6,14 @@ import logging
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
+from django.db import DatabaseError, connection
 
 from cluster import selectors
 from cluster.domain.rollout import Close, JobView, Nothing, Run, next_step
@@ -22,6 +24,8 @@ from llmgw_site.lib.logs import event
 
 log = logging.getLogger(__name__)
 
+PIECE_LIMIT = 55.0
+"""Seconds that one piece of a step may take."""
 BUDGET = 20.0
 """Seconds after which a worker puts a job down, so that others get their turn and no task comes near its limit."""
 
@@ -74,6 +78,33 @@ class Kind:
     cleanup: Callable[[JobView], None]
 
 
+class _Lease:
+    """Keeps the claim alive beside a piece that takes longer than it: for PIECE_LIMIT seconds, then it may run out."""
+
+    def __init__(self, job_id: str, worker: str) -> None:
+        self._job_id, self._worker = job_id, worker
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"lease {job_id}", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        until = time.monotonic() + PIECE_LIMIT
+        try:
+            while not self._done.wait(jobs.LEASE / 3) and time.monotonic() < until:
+                if not jobs.renew(job_id=self._job_id, worker=self._worker):
+                    return
+        except DatabaseError as error:
+            event(log, "lease_not_renewed", level=logging.WARNING, job_id=self._job_id, reason=str(error))
+        finally:
+            connection.close()
+
+
 def run(job_id: str, kinds: Mapping[str, Kind], *, budget: float = BUDGET) -> float | None:
     """Work at a job for at most `budget` seconds. Seconds until somebody should look again; None: not needed.
 
@@ -115,7 +146,8 @@ def _piece(job: JobView, worker: str, then: Run, kinds: Mapping[str, Kind]) -> P
         context.tell(progress=0.0)
         event(log, "job_step_begun", job_id=job.id, step=then.step.name)
     try:
-        piece = kinds[job.kind].steps[then.step.name](context)
+        with _Lease(job.id, worker):
+            piece = kinds[job.kind].steps[then.step.name](context)
     except (LostJob, SoftTimeLimitExceeded):
         raise
     except Refused as refused:  # 4

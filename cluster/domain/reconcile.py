@@ -9,7 +9,6 @@ from cluster.domain.place import NoPlace, place
 from cluster.domain.plan import Op, Plan, Remove, Renew, Start, Stop, Wait, after, running
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ReplicaView, World
-from llmgw_site.lib.units import format_seconds
 
 SHOW_AFTER = 15.0
 """Seconds in which an engine may fail and come back before the model says so."""
@@ -176,7 +175,6 @@ class _Planner:
                 continue
             node = self.world.node(replica.node_id)
             name = node.name if node else replica.node_id
-            since = format_seconds(max(0.0, self.now - replica.state_since))
             if state is ReplicaState.LOST:
                 text = f"node {name} is offline, {replica.id} is lost with it"
                 self.waits.append(Wait(model_id=model.id, code="node_offline", message=text))
@@ -184,7 +182,7 @@ class _Planner:
                 text = f"{replica.id} on node {name} has failed and is not tried again: {replica.message}"
                 self.waits.append(Wait(model_id=model.id, code=replica.code or "engine_failed", message=text))
             elif state is ReplicaState.BACKOFF and self.now - replica.state_since >= SHOW_AFTER:
-                text = f"{replica.id} on node {name} keeps failing for {since}, the node tries again: {replica.message}"
+                text = f"{replica.id} on node {name} keeps failing, the node tries again: {replica.message}"
                 self.waits.append(Wait(model_id=model.id, code=replica.code or "engine_failing", message=text))
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
 
-from catalog.models import Model, Profile
 from catalog.services import events
 from cluster import selectors, signals
 from cluster.domain import invariants
-from cluster.domain.plan import Op, Plan, Remove, Renew, Start, Stop, after, recheck
+from cluster.domain.plan import Op, Plan, Renew, Start, Stop, after, recheck
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import World
 from cluster.models import Replica
 from cluster.services.locks import plan_lock
-from cluster.wire import to_dict
+from cluster.wire import Serve, to_dict
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.logs import event
 
@@ -45,9 +46,13 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
     done: list[Op] = []
     refused: list[tuple[Op, str]] = []
     with plan_lock():
-        world = before = selectors.world()
+        world, serves = selectors.picture()
+        before = world
         for op in plan.ops:
-            why = recheck(op, world) or ("" if (named := _named(op)) and _write(named, world, actor) else _RACE)
+            named = _named(op)
+            why = recheck(named, world)
+            if not why and not _write(named, world, serves, actor):
+                why = "the row changed meanwhile"
             if why:
                 refused.append((op, why))
                 continue
@@ -63,79 +68,69 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
     return Applied(tuple(done), tuple(refused))
 
 
-_RACE = "the row changed meanwhile"
-
-
 def _named(op: Op) -> Op:
     return replace(op, replica_id=new_id("rep")) if isinstance(op, Start) and not op.replica_id else op
 
 
-def _write(op: Op, world: World, actor: str) -> bool:
+def _write(op: Op, world: World, serves: Mapping[str, Serve], actor: str) -> bool:
     """One operation to its row. False if the row is not as it was read."""
     if isinstance(op, Start):
-        return _start(op, world, actor)
-    row = Replica.objects.filter(id=op.replica_id).select_related("model").first()
-    if row is None:
-        return False
-    same = Replica.objects.filter(id=row.id, run=row.run, generation=row.generation, state=row.state)
+        _start(op, world, serves[op.profile_id], actor)
+        return True
+    replica = world.replica(op.replica_id)
+    assert replica is not None  # recheck saw it
+    model = world.model(replica.model_id)
+    name = model.name if model else replica.model_id
+    # An agent may report at this moment; its state is none of ours, so only what we decided about must be the same.
+    same = Replica.objects.filter(id=replica.id, run=replica.run, generation=replica.generation)
     if isinstance(op, Stop):
-        if not same.update(run=False, why=op.reason):
-            return False
-        _event(actor, "replica_stopping", row.id, f"a replica of {row.model.name} is being stopped", op.reason)
-        return True
-    if isinstance(op, Remove):
-        if not same.delete()[0]:
-            return False
-        _event(actor, "replica_removed", row.id, f"a replica of {row.model.name} is gone", op.reason)
-        return True
-    return _renew(op, row, actor)
+        written, kind, text = same.update(run=False, why=op.reason), "replica_stopping", f"a replica of {name} stops"
+    elif isinstance(op, Renew):
+        written = same.update(**_renewed(op, serves[op.profile_id]))
+        kind, text = "replica_renewed", f"a replica of {name} starts anew as generation {op.generation}"
+    else:
+        gone = same if world.node(replica.node_id) is None else same.filter(state=ReplicaState.STOPPED.value)
+        written, kind, text = gone.delete()[0], "replica_removed", f"a replica of {name} is gone"
+    if written:
+        _event(actor, kind, replica.id, text, op.reason)
+    return bool(written)
 
 
-def _start(op: Start, world: World, actor: str) -> bool:
-    model, profile = Model.objects.get(id=op.model_id), Profile.objects.get(id=op.profile_id)
-    serve = selectors.serve_of(model, profile)
-    if selectors.digest_of(serve) != op.digest:
-        return False
+def _start(op: Start, world: World, serve: Serve, actor: str) -> None:
+    model, node = world.model(op.model_id), world.node(op.node_id)
+    assert model is not None  # recheck saw them both
+    assert node is not None
     Replica.objects.create(
         id=op.replica_id,
-        model=model,
-        profile=profile,
-        node_id=op.node_id,
+        model_id=model.id,
+        profile_id=op.profile_id,
+        node_id=node.id,
         slot=op.slot,
         serve=to_dict(serve),
         digest=op.digest,
         reserved=serve.memory,
         why=op.reason,
     )
-    node = world.node(op.node_id)
-    where = node.name if node else op.node_id
-    _event(actor, "replica_placed", op.replica_id, f"a replica of {model.name} is placed on node {where}", op.reason)
-    return True
-
-
-def _renew(op: Renew, row: Replica, actor: str) -> bool:
-    profile = Profile.objects.select_related("model").get(id=op.profile_id)
-    serve = selectors.serve_of(profile.model, profile)
-    if selectors.digest_of(serve) != op.digest:
-        return False
-    updated = Replica.objects.filter(id=row.id, run=True, generation=op.generation - 1).update(
-        profile=profile,
-        generation=op.generation,
-        serve=to_dict(serve),
-        digest=op.digest,
-        reserved=serve.memory,
-        why=op.reason,
-        state=ReplicaState.PENDING.value,
-        state_since=Now(),
-        code="",
-        message="",
-        log_tail="",
-        ready_at=None,
+    _event(
+        actor, "replica_placed", op.replica_id, f"a replica of {model.name} is placed on node {node.name}", op.reason
     )
-    if updated:
-        text = f"a replica of {profile.model.name} starts anew as generation {op.generation}"
-        _event(actor, "replica_renewed", row.id, text, op.reason)
-    return bool(updated)
+
+
+def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
+    return {
+        "profile_id": op.profile_id,
+        "generation": op.generation,
+        "serve": to_dict(serve),
+        "digest": op.digest,
+        "reserved": serve.memory,
+        "why": op.reason,
+        "state": ReplicaState.PENDING.value,
+        "state_since": Now(),
+        "code": "",
+        "message": "",
+        "log_tail": "",
+        "ready_at": None,
+    }
 
 
 def _event(actor: str, kind: str, replica_id: str, message: str, why: str) -> None:

@@ -120,6 +120,11 @@ def note(
     return True
 
 
+def renew(*, job_id: str, worker: str) -> bool:
+    """Another LEASE seconds. False: the job is not this worker's any more."""
+    return bool(_mine(job_id, worker).update(claimed_until=_lease()))
+
+
 def put_down(*, job_id: str, worker: str, again_in: float) -> None:
     """Let go of a job that shall be looked at again in so many seconds."""
     _mine(job_id, worker).update(

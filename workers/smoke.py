@@ -1,0 +1,148 @@
+"""The smoke test: one real request through the client listener, as any client makes it, with a key that lives minutes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import orjson
+from django.conf import settings
+from django.utils import timezone
+
+from catalog import selectors as catalog
+from catalog.services import keys, scopes
+from llmgw_site.lib.errors import Kind, Refused
+
+ACTOR = "smoke test"
+KEY_LIFE = timedelta(minutes=10)
+QUESTION = "What is 2+3?"
+MAX_TOKENS = 64
+PATIENCE = 40.0
+"""Seconds that one try may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came back. `tokens_per_second`: generated tokens over the time from the first to the last of them."""
+
+    text: str
+    tokens: int | None
+    first_token_s: float | None
+    total_s: float
+    tokens_per_second: float | None
+
+
+class NotYet(Exception):
+    """The gateway does not know the key, or the model is not ready there: normal for a moment."""
+
+
+@contextmanager
+def short_key(*, name: str, model: str) -> Iterator[str]:
+    """The text of a key for this model only; worth nothing afterwards, whatever happens."""
+    revoke(name=name)
+    key, secret = keys.issue(
+        actor=ACTOR, project=_project(), name=name, models=[model], expires_at=timezone.now() + KEY_LIFE
+    )
+    try:
+        yield secret.text
+    finally:
+        keys.revoke(actor=ACTOR, key=key, why="the smoke test is over")
+
+
+def revoke(*, name: str) -> None:
+    """Revoke what an interrupted test left behind."""
+    for key in catalog.keys().filter(name=name, revoked_at__isnull=True):
+        keys.revoke(actor=ACTOR, key=key, why="left behind by an interrupted smoke test")
+
+
+def _project() -> Any:
+    """Where the requests of smoke tests are counted."""
+    organisation = catalog.organisations().filter(name="llmgw").first()
+    organisation = organisation or scopes.create_organisation(actor=ACTOR, name="llmgw")
+    team = catalog.teams().filter(organisation=organisation, name="system").first()
+    team = team or scopes.create_team(actor=ACTOR, organisation=organisation, name="system")
+    project = catalog.projects().filter(team=team, name="smoke tests").first()
+    return project or scopes.create_project(actor=ACTOR, team=team, name="smoke tests")
+
+
+def base_url() -> str:
+    """The client listener as this machine reaches it."""
+    config = settings.CONFIG
+    host = "127.0.0.1" if config.host in ("0.0.0.0", "::", "") else config.host  # noqa: S104 - compared, not bound
+    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+
+
+def ask(*, model: str, key: str, embeddings: bool) -> Answer:
+    """One request. Raises NotYet where it may work in a moment, Refused where it will not."""
+    path = "/v1/embeddings" if embeddings else "/v1/chat/completions"
+    body: dict[str, Any] = {"model": model}
+    if embeddings:
+        body["input"] = QUESTION
+    else:
+        body |= {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": MAX_TOKENS, "temperature": 0}
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    began = time.monotonic()
+    try:
+        with (
+            httpx.Client(base_url=base_url(), timeout=PATIENCE, trust_env=False) as client,
+            client.stream("POST", path, json=body, headers={"authorization": f"Bearer {key}"}) as response,
+        ):
+            if response.status_code in (401, 404, 503):
+                response.read()
+                raise NotYet(_message(response))
+            if response.status_code != 200:
+                response.read()
+                raise Refused(Kind.UPSTREAM, "smoke_test_failed", f"the model refused to answer: {_message(response)}")
+            return _vector(response, began) if embeddings else _words(response, began)
+    except httpx.HTTPError as error:
+        raise NotYet(f"the client listener does not answer ({type(error).__name__})") from None
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {response.status_code}"
+
+
+def _vector(response: httpx.Response, began: float) -> Answer:
+    data = orjson.loads(response.read())
+    size = len(data["data"][0]["embedding"])
+    total = time.monotonic() - began
+    return Answer(
+        text=f"a vector of {size} numbers", tokens=None, first_token_s=None, total_s=total, tokens_per_second=None
+    )
+
+
+def _words(response: httpx.Response, began: float) -> Answer:
+    text, tokens, first, last = "", None, None, began
+    for line in response.iter_lines():
+        if not line.startswith("data: ") or line == "data: [DONE]":
+            continue
+        chunk = orjson.loads(line.removeprefix("data: "))
+        if "error" in chunk:
+            raise Refused(Kind.UPSTREAM, "smoke_test_failed", f"the answer broke off: {chunk['error'].get('message')}")
+        if usage := chunk.get("usage"):
+            tokens = usage.get("completion_tokens")
+        for choice in chunk.get("choices", ()):
+            delta = choice.get("delta", {})
+            piece = delta.get("content") or delta.get("reasoning_content") or ""
+            if piece:
+                last = time.monotonic()
+                first = last if first is None else first
+                text += piece
+    if first is None:
+        raise Refused(Kind.UPSTREAM, "smoke_test_failed", "the model answered without a single token")
+    spread = last - first
+    return Answer(
+        text=text,
+        tokens=tokens,
+        first_token_s=first - began,
+        total_s=time.monotonic() - began,
+        tokens_per_second=(tokens - 1) / spread if tokens and tokens > 1 and spread > 0 else None,
+    )
