@@ -143,6 +143,10 @@ class Pages(PageNumberPagination):
 
 # --- errors
 
+_FIELD_CODES = {"required": "missing_field"}
+_OUR_CODES = ("unknown_field", "invalid_value")
+"""DRF's many codes of a wrong value are one of ours: `param` and the message say the rest."""
+
 _TYPES = {
     Kind.UNAUTHORIZED: "authentication_error",
     Kind.FORBIDDEN: "permission_error",
@@ -191,6 +195,7 @@ def as_refused(error: Exception, request: Any) -> Refused:
             return error
         case exceptions.ValidationError():
             param, code, message = first_problem(error.get_full_details())
+            code = _FIELD_CODES.get(code, code if code in _OUR_CODES else "invalid_value")
             return Refused(Kind.INVALID, code, f"{param}: {message}" if param else message, param=param)
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             return Refused(

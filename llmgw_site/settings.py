@@ -101,6 +101,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
 ]
+# New keys are shown once, in a message: it stays in the browser's cookie and is never written on our side.
+MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 LOGIN_URL = "admin:login"
 SESSION_COOKIE_NAME = "llmgw_session"
 CSRF_COOKIE_NAME = "llmgw_csrf"

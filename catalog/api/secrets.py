@@ -67,7 +67,7 @@ class Tokens(Rows):
 
     def get_queryset(self) -> Any:
         rows = selectors.admin_tokens()
-        return rows if self._manages_all() else rows.filter(user_id=self.request.user.pk)
+        return rows if self._manages_all() else rows.filter(user_id=self.request.user.pk)  # type: ignore[misc]
 
     def filter_queryset(self, queryset: Any) -> Any:
         return _active(self.request, queryset) if self.action == "list" else queryset

@@ -87,7 +87,9 @@ def remove(row: models.Model, *, actor: str, message: str) -> None:
     except (ProtectedError, RestrictedError) as error:
         held = sorted({str(item._meta.verbose_name_plural) for item in _holders(error)})
         raise Refused(
-            Kind.CONFLICT, "still_in_use", f"{message} was refused: it still has {', '.join(held)}. Remove those first."
+            Kind.CONFLICT,
+            "still_in_use",
+            f"The {noun(fresh)} {fresh} cannot be removed: it still has {', '.join(held)}. Remove those first.",
         ) from None
     fresh.pk = subject
     _record(fresh, actor=actor, kind=f"{noun(fresh)}_removed", message=message, before=before)

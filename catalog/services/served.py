@@ -57,7 +57,7 @@ def add_model(
     gguf = wanted.get("engine", "llama.cpp") == "llama.cpp"
     path = checked_path(weights_path)
     if facts is None:
-        facts, found = _look(path) if gguf else (None, None)
+        facts, found = examine(path) if gguf else (None, None)
         weights_size = found if weights_size is None else weights_size
     model = Model(
         name=name,
@@ -89,7 +89,7 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
         )
     if "weights_path" in changes and changes["weights_path"] != model.weights_path:
         changes["weights_path"] = checked_path(changes["weights_path"])
-        facts, size = _look(changes["weights_path"]) if _uses_gguf(model) else (None, None)
+        facts, size = examine(changes["weights_path"]) if _uses_gguf(model) else (None, None)
         changes.setdefault("weights_size", size)
         changes.setdefault("weights_sha256", "")
         changes["facts"] = facts.as_dict() if facts else {}
@@ -126,7 +126,9 @@ def checked_path(path: str) -> str:
     return str(pure)
 
 
-def _look(path: str) -> tuple[ModelFacts | None, int | None]:
+def examine(path: str) -> tuple[ModelFacts | None, int | None]:
+    """Facts and size of GGUF weights, where they are on this machine; nothing where they are not. Raises Refused."""
+    path = checked_path(path)
     if not weights.is_here(path):
         return None, None
     found = weights.look(path)

@@ -1,0 +1,91 @@
+"""Organisations, teams, projects."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from catalog import selectors
+from catalog.admin.pages import ServicePages
+from catalog.models import Organisation, Project, Team
+from catalog.services import scopes
+
+
+class _ScopePages(ServicePages):
+    search_fields = ["name", "id"]
+    parent: ClassVar[str] = ""
+    """Field of the scope above; it is chosen once."""
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [*([self.parent] if self.parent else []), "name", *(["id", "created_at"] if obj else [])]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [*([self.parent] if self.parent and obj else []), "id", "created_at"]
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if change:
+            scopes.rename(
+                actor=self.actor(request), scope=type(obj).objects.get(pk=obj.pk), name=form.cleaned_data["name"]
+            )
+        else:
+            obj.pk = self.create(self.actor(request), form.cleaned_data).pk
+
+    def create(self, actor: str, data: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def remove(self, request: HttpRequest, row: Any) -> None:
+        scopes.delete(actor=self.actor(request), scope=row)
+
+
+@admin.register(Organisation)
+class OrganisationPages(_ScopePages):
+    list_display = ["name", "teams", "created_at"]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.organisations()
+
+    @admin.display(ordering="team_count")
+    def teams(self, row: Any) -> int:
+        return int(row.team_count)
+
+    def create(self, actor: str, data: dict[str, Any]) -> Any:
+        return scopes.create_organisation(actor=actor, name=data["name"])
+
+
+@admin.register(Team)
+class TeamPages(_ScopePages):
+    list_display = ["name", "organisation", "projects", "created_at"]
+    list_filter = ["organisation"]
+    parent = "organisation"
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.teams()
+
+    @admin.display(ordering="project_count")
+    def projects(self, row: Any) -> int:
+        return int(row.project_count)
+
+    def create(self, actor: str, data: dict[str, Any]) -> Any:
+        return scopes.create_team(actor=actor, organisation=data["organisation"], name=data["name"])
+
+
+@admin.register(Project)
+class ProjectPages(_ScopePages):
+    list_display = ["name", "team", "organisation", "keys", "created_at"]
+    list_filter = ["team"]
+    parent = "team"
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.projects()
+
+    def organisation(self, row: Any) -> str:
+        return str(row.team.organisation)
+
+    @admin.display(ordering="key_count", description="live keys")
+    def keys(self, row: Any) -> int:
+        return int(row.key_count)
+
+    def create(self, actor: str, data: dict[str, Any]) -> Any:
+        return scopes.create_project(actor=actor, team=data["team"], name=data["name"])

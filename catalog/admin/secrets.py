@@ -1,0 +1,179 @@
+"""API keys and admin tokens: made here, shown once, revoked, never edited.
+
+The text of a new one goes to the next page in a message, which Django keeps in the browser's own cookie
+(MESSAGE_STORAGE) and nowhere on our side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+from unfold.admin import ModelAdmin
+from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminDecimalFieldWidget
+
+from catalog import selectors
+from catalog.admin.pages import ServicePages, to_form
+from catalog.models import AdminToken, ApiKey
+from catalog.services import keys, tokens
+from llmgw_site.lib.errors import Refused
+
+
+class _Live(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("live", "live"), ("revoked", "revoked"), ("expired", "expired")]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        now = timezone.now()
+        match self.value():
+            case "live":
+                return queryset.filter(revoked_at__isnull=True).exclude(expires_at__lte=now)
+            case "revoked":
+                return queryset.filter(revoked_at__isnull=False)
+            case "expired":
+                return queryset.filter(revoked_at__isnull=True, expires_at__lte=now)
+        return queryset
+
+
+class _SecretPages(ServicePages):
+    actions = ["revoke_selected"]
+    list_filter: list[Any] = [_Live]
+    shown = ["id", "prefix", "created_by", "created_at", "revoked_at", "last_used_at"]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return bool(ModelAdmin.has_delete_permission(self, request))
+
+    @display(description="state", label={"live": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
+    def state(self, row: Any) -> str:
+        if row.revoked_at:
+            return "revoked"
+        return "expired" if row.expires_at and row.expires_at <= timezone.now() else "live"
+
+    @action(description="Revoke selected", permissions=["revoke"])  # type: ignore[untyped-decorator]
+    def revoke_selected(self, request: HttpRequest, queryset: Any) -> None:
+        rows = list(queryset.filter(revoked_at__isnull=True))
+        with transaction.atomic():
+            for row in rows:
+                self.revoke(request, row)
+        messages.success(request, f"{len(rows)} revoked.")
+
+    def revoke(self, request: HttpRequest, row: Any) -> None:
+        raise NotImplementedError
+
+    def show_once(self, request: HttpRequest, what: str, text: str) -> None:
+        """The secret, for the next page and for nothing else."""
+        shown = format_html("{} Copy it now, it is not shown again: <code>{}</code>", what, text)
+        messages.warning(request, shown)
+
+
+class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
+    class Meta:
+        model = ApiKey
+        fields = ["project", "name", "models", "expires_at"]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        try:
+            data["models"] = keys.allowlist(data.get("models") or None)
+        except Refused as refused:
+            to_form(self, refused)
+        if data.get("expires_at") and data["expires_at"] <= timezone.now():
+            self.add_error("expires_at", "The time is over already.")
+        return data
+
+
+@admin.register(ApiKey)
+class KeyPages(_SecretPages):
+    form = KeyForm
+    list_display = ["name", "prefix", "project", "state", "created_at", "expires_at", "last_used_at"]
+    list_filter: list[Any] = [_Live, "project"]
+    search_fields = ["name", "prefix", "id", "project__name"]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.keys()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [*KeyForm.Meta.fields, *(self.shown if obj else [])]
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        data = form.cleaned_data
+        key, secret = keys.issue(
+            actor=self.actor(request),
+            project=data["project"],
+            name=data["name"],
+            models=data["models"],
+            expires_at=data["expires_at"],
+        )
+        obj.pk = key.pk
+        self.show_once(request, f"The API key {key.name}.", secret.text)
+
+    def revoke(self, request: HttpRequest, row: Any) -> None:
+        keys.revoke(actor=self.actor(request), key=row)
+
+
+class TokenForm(forms.ModelForm):  # type: ignore[type-arg]
+    days = forms.FloatField(
+        initial=90,
+        min_value=1,
+        max_value=tokens.MAX_DAYS,
+        help_text="How long it is worth something.",
+        widget=UnfoldAdminDecimalFieldWidget,
+    )
+
+    class Meta:
+        model = AdminToken
+        fields = ["user", "name"]
+
+
+@admin.register(AdminToken)
+class TokenPages(_SecretPages):
+    """One's own tokens; everybody's for those who may."""
+
+    form = TokenForm
+    list_display = ["name", "prefix", "user", "state", "created_at", "expires_at", "last_used_at"]
+    search_fields = ["name", "prefix", "id", "user__username"]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = selectors.admin_tokens()
+        return rows if self._manages_all(request) else rows.filter(user_id=request.user.pk)  # type: ignore[misc]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        if obj:
+            return ["user", "name", "expires_at", *self.shown]
+        return [*(["user"] if self._manages_all(request) else []), "name", "days"]
+
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name == "user":
+            users = get_user_model().objects.filter(is_active=True)
+            kwargs["queryset"] = users if request.user.is_superuser else users.filter(is_superuser=False)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        data = form.cleaned_data
+        token, secret = tokens.issue(
+            actor=self.actor(request), user=data.get("user") or request.user, name=data["name"], days=data["days"]
+        )
+        obj.pk, obj.user = token.pk, token.user
+        self.show_once(request, f"The admin token {token.name} of {token.user}.", secret.text)
+
+    def revoke(self, request: HttpRequest, row: Any) -> None:
+        tokens.revoke(actor=self.actor(request), token=row)
+
+    def _manages_all(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("catalog.manage_all_tokens"))

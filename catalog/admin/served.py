@@ -1,0 +1,167 @@
+"""Models with their profiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import transaction
+from django.http import HttpRequest
+from unfold.admin import StackedInline
+from unfold.decorators import action, display
+
+from catalog import selectors
+from catalog.admin.pages import ServicePages, to_form
+from catalog.models import Model, Profile
+from catalog.services import profiles, served
+from llmgw_site.lib.errors import Refused
+from llmgw_site.lib.units import format_bytes
+
+PROFILE_FIELDS = ["name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "args", "env",
+                  "start_timeout", "drain_timeout"]  # fmt: skip
+
+
+class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Looks at the weights while the form can still be corrected."""
+
+    class Meta:
+        model = Model
+        fields = [
+            "name", "description", "enabled", "replicas", "weights_path", "weights_sha256", "embeddings", "project"
+        ]  # fmt: skip
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if data.get("weights_path") and "weights_path" in self.changed_data:
+            try:
+                served.examine(data["weights_path"])
+            except Refused as refused:
+                to_form(self, refused)
+        return data
+
+
+class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Vets arguments and environment by the allowlist of the engine."""
+
+    class Meta:
+        model = Profile
+        fields = PROFILE_FIELDS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["name"].initial = "default"
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        data["args"], data["env"] = data.get("args") or [], data.get("env") or {}
+        try:
+            profiles.vet(data.get("engine", ""), data["args"], data["env"])
+        except Refused as refused:
+            if not self.errors:
+                to_form(self, refused)
+        return data
+
+
+class ProfileInline(StackedInline):  # type: ignore[misc]
+    model = Profile
+    form = ProfileForm
+    fields = [("name", "engine", "enabled", "priority"), ("context", "slots", "threads", "memory"), "args", "env",
+              ("start_timeout", "drain_timeout")]  # fmt: skip
+    extra = 0
+    show_change_link = False
+
+
+@admin.register(Model)
+class ModelPages(ServicePages):
+    form = ModelForm
+    inlines = [ProfileInline]
+    actions = ["enable_selected", "disable_selected"]
+    list_display = ["name", "state", "replicas", "engine", "shape", "size", "project", "created_at"]
+    list_filter = ["enabled", "embeddings", "profiles__engine"]
+    search_fields = ["name", "id", "description"]
+    readonly_fields = ["id", "weights_size", "facts", "created_at", "updated_at"]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return selectors.models_with_profiles()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [*ModelForm.Meta.fields, *(self.readonly_fields if obj else [])]
+
+    @display(description="state", label={"enabled": "success", "disabled": "warning"})  # type: ignore[untyped-decorator]
+    def state(self, row: Model) -> str:
+        return "enabled" if row.enabled else "disabled"
+
+    def engine(self, row: Any) -> str:
+        return ", ".join(sorted({profile.engine for profile in row.profiles.all() if profile.enabled})) or "-"
+
+    def shape(self, row: Model) -> str:
+        parts = [row.facts.get("architecture"), row.facts.get("quantization")]
+        return " ".join(part for part in parts if part) or "-"
+
+    @admin.display(ordering="weights_size")
+    def size(self, row: Model) -> str:
+        return "-" if row.weights_size is None else format_bytes(row.weights_size)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """A changed model is written here; a new one in `save_related`, together with its first profile."""
+        if change:
+            changes = {name: form.cleaned_data[name] for name in form.changed_data}
+            served.update(actor=self.actor(request), model=Model.objects.get(pk=obj.pk), **changes)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        actor = self.actor(request)
+        if not change:
+            given = [data for formset in formsets for data in _new_profiles(formset)]
+            data = {name: form.cleaned_data[name] for name in ModelForm.Meta.fields}
+            data["embeddings"] = data["embeddings"] or None  # not ticked: as the file says
+            model = served.add_model(actor=actor, profile=given[0] if given else None, **data)
+            for fields in given[1:]:
+                profiles.add(actor=actor, model=model, **fields)
+            form.instance.pk = model.pk
+            return
+        for formset in formsets:
+            for deleted in formset.deleted_forms:
+                if deleted.instance.pk and not deleted.instance._state.adding:
+                    profiles.remove(actor=actor, profile=deleted.instance)
+            for item in formset.initial_forms:
+                if item.has_changed() and item not in formset.deleted_forms:
+                    row = Profile.objects.select_related("model").get(pk=item.instance.pk)
+                    profiles.update(
+                        actor=actor,
+                        profile=row,
+                        **{n: item.cleaned_data[n] for n in item.changed_data if n in PROFILE_FIELDS},
+                    )
+            for fields in _new_profiles(formset):
+                profiles.add(actor=actor, model=Model.objects.get(pk=form.instance.pk), **fields)
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """Django's own log names the form's fields; what changed in profiles stands in our events."""
+        return super().construct_change_message(request, form, [], add)
+
+    def remove(self, request: HttpRequest, row: Any) -> None:
+        served.remove(actor=self.actor(request), model=row)
+
+    @action(description="Enable selected", permissions=["change"])  # type: ignore[untyped-decorator]
+    def enable_selected(self, request: HttpRequest, queryset: Any) -> None:
+        self._each(request, queryset, served.enable, "enabled")
+
+    @action(description="Disable selected: refuse new requests, finish running ones, stop", permissions=["change"])  # type: ignore[untyped-decorator]
+    def disable_selected(self, request: HttpRequest, queryset: Any) -> None:
+        self._each(request, queryset, served.disable, "disabled")
+
+    def _each(self, request: HttpRequest, queryset: Any, service: Any, done: str) -> None:
+        rows = list(queryset)
+        with transaction.atomic():
+            for row in rows:
+                service(actor=self.actor(request), model=row)
+        messages.success(request, f"{done}: {', '.join(row.name for row in rows)}")
+
+
+def _new_profiles(formset: Any) -> list[dict[str, Any]]:
+    """Fields of the profiles that an inline form adds."""
+    return [
+        {name: item.cleaned_data[name] for name in PROFILE_FIELDS}
+        for item in formset.extra_forms
+        if item.has_changed() and item not in formset.deleted_forms
+    ]
