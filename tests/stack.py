@@ -179,7 +179,7 @@ class Stack:
         api = self.api()
         row = api.find("models", name, noun="model")
         if row.get("enabled"):
-            api.patch(f"models/{row['id']}", {"enabled": False})
+            api.post(f"models/{row['id']}/disable")
         api.delete(f"models/{row['id']}")
 
     def answers(self, model: str = MODEL) -> bool:

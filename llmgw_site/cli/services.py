@@ -26,16 +26,17 @@ def run(name: str, config: Config) -> int:
     files.private_folder(config.run)
     if name == "worker":  # Celery sets up its own logging (workers/celery.py)
         os.execv(sys.executable, worker_command(config))  # noqa: S606 - no shell wanted
-    logs.setup(process=name, level=config.log_level, style=config.log_style)
     if name == "web":
         return _web(config)
     if name == "gateway":
         from routing.gateway import serve
 
-        return int(serve.main(config) or 0)
-    from workers.agent import __main__ as agent
+        serve.main(config)
+    if name == "agent":
+        from workers.agent import __main__ as agent
 
-    return int(agent.main(config) or 0)
+        agent.main(config)
+    return 0
 
 
 def worker_command(config: Config) -> list[str]:
@@ -53,6 +54,7 @@ def _web(config: Config) -> int:
     """Uvicorn over the Django application, on the unix socket that only this user can open."""
     import uvicorn
 
+    logs.setup(process="web", level=config.log_level, style=config.log_style)
     files.private_folder(config.data / "static")  # whitenoise wants it to be there; its finders serve what it lacks
     listener = _listen(config.web_socket)
     server = uvicorn.Server(

@@ -49,7 +49,7 @@ def _bind_error(host: str, port: int) -> int | None:
             probe.bind(address)
             probe.listen(1)
         except OSError as error:
-            return error.errno
+            return error.errno or errno.EINVAL
     return None
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from llmgw_site.cli.client import CliError
 from tests.processes import wait_for
 from tests.stack import MODEL, Stack
 
@@ -59,7 +58,7 @@ def test_no_key_and_a_wrong_key(stack: Stack) -> None:
 def test_a_revoked_key_is_refused_within_seconds(stack: Stack) -> None:
     made = make_key(stack, "to-revoke")
     wait_for(lambda: stack.chat(key=made["key"]).status_code == 200, what="the new key to open", every=0.1)
-    stack.api().post(f"keys/{made['id']}/revoke")
+    stack.api().delete(f"keys/{made['id']}")
     wait_for(lambda: stack.chat(key=made["key"]).status_code == 401, what="the revoked key to be refused", every=0.1)
 
 
@@ -144,37 +143,29 @@ def test_the_agents_paths_are_not_on_the_client_listener(stack: Stack) -> None:
 def test_a_disabled_model_is_refused_with_the_reason_and_comes_back(stack: Stack) -> None:
     api = stack.api()
     model = api.find("models", MODEL, noun="model")["id"]
-    api.patch(f"models/{model}", {"enabled": False})
+    api.post(f"models/{model}/disable")
     try:
         answer = wait_for(lambda: (got := stack.chat()).status_code == 503 and got, what="a refusal", every=0.1)
         error = error_of(answer)
         assert "disabled" in error["message"]
         wait_for(lambda: stack.engines() == [], seconds=20, what="the engine to stop")
     finally:
-        api.patch(f"models/{model}", {"enabled": True})
+        api.post(f"models/{model}/enable")
     wait_for(stack.answers, seconds=30, what="the model to answer again", every=0.2)
 
 
 @pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b"not a model at all", "gguf"),
-        (b"GGUF\x03\x00\x00\x00" + b"\xff" * 16, "gguf"),
-        (b"GGUF", "gguf"),
-        (b"", "gguf"),
-    ],
+    "content",
+    [b"not a model at all", b"GGUF\x03\x00\x00\x00" + b"\xff" * 16, b"GGUF", b""],
     ids=["no-gguf", "absurd-counts", "cut-off", "empty"],
 )
-def test_weights_that_are_none_are_refused_before_anything_starts(stack: Stack, content: bytes, code: str) -> None:
+def test_weights_that_are_none_are_refused_before_anything_starts(stack: Stack, content: bytes) -> None:
     path = stack.data.parent / "bad.gguf"
     path.write_bytes(content)
     try:
         job = stack.run_job("bad", path)
-    except CliError as refused:
-        assert code in str(refused).lower()
-    else:
         assert job["state"] == "failed"
-        assert any("GGUF" in step["detail"] for step in job["steps"])
+        assert any(str(path) in step["detail"] for step in job["steps"]), job
     finally:
         path.unlink()
     assert [row for row in stack.api().all("models") if row["name"] == "bad"] == []
@@ -187,11 +178,7 @@ def test_weights_that_are_cut_off_in_the_data_are_refused(stack: Stack) -> None:
     whole = tiny.tiny_gguf().read_bytes()
     path.write_bytes(whole[: len(whole) * 2 // 3])
     try:
-        job = stack.run_job("cut", path)
-    except CliError:
-        pass
-    else:
-        assert job["state"] == "failed", job
+        assert stack.run_job("cut", path)["state"] == "failed"
     finally:
         path.unlink()
     assert [row for row in stack.api().all("models") if row["name"] == "cut"] == []
