@@ -1,0 +1,100 @@
+"""API keys."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import serializers
+from django.utils import timezone
+
+from catalog.domain.keys import digest
+from catalog.models import ApiKey, Event
+from catalog.services import keys
+from catalog.signals import catalogue_changed
+from llmgw_site.lib.errors import Refused
+from tests.rows import ACTOR, a_key, a_project
+
+pytestmark = pytest.mark.django_db
+
+
+def test_f31_the_text_of_a_key_is_in_no_row_and_its_hash_in_no_event() -> None:
+    key, text = a_key()
+    keys.revoke(actor=ACTOR, key=key)
+    assert key.sha256 == digest(text)
+    stored = serializers.serialize("json", [*ApiKey.objects.all(), *Event.objects.all()])
+    assert text not in stored
+    assert key.sha256 not in serializers.serialize("json", Event.objects.all())
+    assert text[:15] in stored
+
+
+def test_two_keys_differ() -> None:
+    project = a_project()
+    assert a_key("one", project=project)[1] != a_key("two", project=project)[1]
+
+
+def test_a_name_is_free_again_after_revoking() -> None:
+    project = a_project()
+    key, _ = a_key("bot", project=project)
+    with pytest.raises(Refused) as refused:
+        a_key("bot", project=project)
+    assert refused.value.code == "name_taken"
+    keys.revoke(actor=ACTOR, key=key, why="leaked")
+    a_key("bot", project=project)
+    assert Event.objects.get(kind="key_revoked").why == "leaked"
+
+
+def test_revoking_twice_is_one_event_and_keeps_the_first_time() -> None:
+    key, _ = a_key()
+    first = keys.revoke(actor=ACTOR, key=key).revoked_at
+    assert keys.revoke(actor=ACTOR, key=ApiKey.objects.get()).revoked_at == first
+    key.refresh_from_db()
+    assert key.revoked_at == first
+    assert Event.objects.filter(kind="key_revoked").count() == 1
+
+
+@pytest.mark.parametrize("models", [[], [""], ["a b"], "abc", [1], {"a": 1}, ["x"] * 1001, ["-x"], ["x\n"], ["é"]])
+def test_an_allowlist_that_is_none_is_refused(models: Any) -> None:
+    project = a_project()
+    with pytest.raises(Refused) as refused:
+        keys.issue(actor=ACTOR, project=project, name="k", models=models)
+    assert refused.value.param == "models"
+    assert not ApiKey.objects.exists()
+
+
+def test_an_allowlist_keeps_each_name_once() -> None:
+    assert a_key(models=["b", "a/x:1", "b"])[0].models == ["b", "a/x:1"]
+
+
+def test_a_key_that_would_be_expired_at_birth_is_refused() -> None:
+    project = a_project()
+    with pytest.raises(Refused, match="over already"):
+        keys.issue(actor=ACTOR, project=project, name="k", expires_at=timezone.now() - timedelta(seconds=1))
+
+
+def test_touch_only_moves_forward() -> None:
+    key, _ = a_key()
+    now = timezone.now()
+    for at in (now, now - timedelta(hours=1)):
+        keys.touch(used={key.pk: at, "key_unknown": at})
+    key.refresh_from_db()
+    assert key.last_used_at == now
+
+
+def test_the_floors_above_hear_of_a_change_after_its_commit(django_capture_on_commit_callbacks: Any) -> None:
+    heard: list[dict[str, Any]] = []
+
+    def listen(**what: Any) -> None:
+        heard.append({name: what[name] for name in ("subject_kind", "subject_id")})
+
+    catalogue_changed.connect(listen)
+    try:
+        with django_capture_on_commit_callbacks(execute=True):
+            key, _ = a_key()
+            assert heard == []
+    finally:
+        catalogue_changed.disconnect(listen)
+    assert heard[-1] == {"subject_kind": "key", "subject_id": key.pk}
+    json.dumps(heard)

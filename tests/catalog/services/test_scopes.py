@@ -1,0 +1,75 @@
+"""Organisations, teams and projects."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.models import Event, Organisation, Project, Team
+from catalog.services import keys, scopes
+from llmgw_site.lib.errors import Kind, Refused
+from tests.rows import ACTOR, a_key, a_model, a_project
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_tree_is_made_and_each_step_is_recorded() -> None:
+    project = a_project("web")
+    assert (project.team.organisation.name, project.team.name) == ("org of web", "team of web")
+    assert list(Event.objects.order_by("id").values_list("kind", "actor")) == [
+        ("organisation_added", ACTOR),
+        ("team_added", ACTOR),
+        ("project_added", ACTOR),
+    ]
+    assert Event.objects.get(kind="project_added").after == {"name": "web", "team": project.team.pk}
+
+
+def test_a_name_is_taken_once_per_parent_and_free_elsewhere() -> None:
+    project = a_project()
+    with pytest.raises(Refused) as refused:
+        scopes.create_project(actor=ACTOR, team=project.team, name="main")
+    assert (refused.value.kind, refused.value.code, refused.value.param) == (Kind.CONFLICT, "name_taken", "name")
+    other = scopes.create_team(actor=ACTOR, organisation=project.team.organisation, name="other")
+    scopes.create_project(actor=ACTOR, team=other, name="main")
+
+
+@pytest.mark.parametrize("name", ["", " ", " x", "x ", "a\nb", "a\x00b", "x" * 101, "a\n"])
+def test_a_name_that_nobody_could_read_is_refused(name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        scopes.create_organisation(actor=ACTOR, name=name)
+    assert (refused.value.kind, refused.value.param) == (Kind.INVALID, "name")
+    assert not Organisation.objects.exists()
+    assert not Event.objects.exists()
+
+
+def test_renaming_records_before_and_after_and_the_same_name_records_nothing() -> None:
+    project = a_project("old")
+    scopes.rename(actor=ACTOR, scope=project, name="new")
+    scopes.rename(actor=ACTOR, scope=project, name="new")
+    assert project.name == "new"
+    events = Event.objects.filter(kind="project_changed")
+    assert [(event.before, event.after) for event in events] == [({"name": "old"}, {"name": "new"})]
+
+
+def test_what_holds_something_is_not_deleted() -> None:
+    project = a_project()
+    for scope in (project.team.organisation, project.team):
+        with pytest.raises(Refused, match="still has") as refused:
+            scopes.delete(actor=ACTOR, scope=scope)
+        assert refused.value.code == "still_in_use"
+    assert (Organisation.objects.count(), Team.objects.count(), Project.objects.count()) == (1, 1, 1)
+
+
+def test_a_project_with_a_live_key_or_a_model_stays_and_goes_with_revoked_keys() -> None:
+    project = a_project()
+    key, _ = a_key(project=project)
+    with pytest.raises(Refused, match="1 key that nobody revoked"):
+        scopes.delete(actor=ACTOR, scope=project)
+    keys.revoke(actor=ACTOR, key=key)
+    model = a_model(project=project)
+    with pytest.raises(Refused, match="still has models"):
+        scopes.delete(actor=ACTOR, scope=project)
+    assert project.keys.count() == 1, "a refused deletion takes nothing with it"
+    model.delete()
+    scopes.delete(actor=ACTOR, scope=project)
+    assert not Project.objects.exists()
+    assert Event.objects.get(kind="project_removed").before == {"name": "main", "team": project.team_id}

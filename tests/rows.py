@@ -1,0 +1,45 @@
+"""Catalogue rows for tests, made by the services: every field has a sane default, a test names what it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission, User
+
+from catalog.models import ApiKey, Model, Project
+from catalog.services import keys, scopes, served, tokens
+
+ACTOR = "user:tester"
+
+
+def a_project(name: str = "main") -> Project:
+    organisation = scopes.create_organisation(actor=ACTOR, name=f"org of {name}")
+    team = scopes.create_team(actor=ACTOR, organisation=organisation, name=f"team of {name}")
+    return scopes.create_project(actor=ACTOR, team=team, name=name)
+
+
+def a_key(name: str = "a key", *, project: Project | None = None, **fields: Any) -> tuple[ApiKey, str]:
+    """A key and its text."""
+    key, secret = keys.issue(actor=ACTOR, project=project or a_project(f"project of {name}"), name=name, **fields)
+    return key, secret.text
+
+
+def a_model(name: str = "tiny", **fields: Any) -> Model:
+    return served.add_model(**{"actor": ACTOR, "name": name, "weights_path": "/not/here/tiny.gguf", **fields})
+
+
+def a_user(name: str = "ann", *permissions: str, superuser: bool = False, staff: bool = True) -> User:
+    """A user with these permissions (`catalog.view_model`)."""
+    user: User = get_user_model().objects.create_user(name, password="a long password", is_staff=staff)
+    user.is_superuser = superuser
+    user.save()
+    for permission in permissions:
+        app, codename = permission.split(".")
+        user.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
+    return user
+
+
+def a_token(user: User, name: str = "a token", **fields: Any) -> str:
+    """The text of an admin token of `user`."""
+    return tokens.issue(actor=ACTOR, user=user, name=name, **fields)[1].text
