@@ -162,7 +162,7 @@ class Stack:
 
     def run_job(self, name: str, path: Path, *, seconds: float = 60, **args: Any) -> dict[str, Any]:
         """Open a job "serve" and follow it to its end."""
-        job = self.api().post("jobs", {"kind": "serve", "args": {"name": name, "weights_path": str(path), **args}})
+        job = self.api().post("jobs", {"kind": "serve", "args": {"name": name, "path": str(path), **args}})
         ended = wait_for(
             lambda: (now := self.api().get(f"jobs/{job['id']}"))["state"] not in ("queued", "running") and now,
             seconds=seconds, what=f"job {job['id']} to end", every=0.1,

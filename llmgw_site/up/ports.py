@@ -49,12 +49,14 @@ def _bind_error(host: str, port: int) -> int | None:
             probe.bind(address)
             probe.listen(1)
         except OSError as error:
-            return error.errno or errno.EINVAL
+            code: int | None = error.errno
+            return code
     return None
 
 
 def _free_near(host: str, port: int) -> int:
     """A port that is free now, for the advice."""
+    other: int
     for other in [*range(port + 1, min(port + 50, 65536)), *range(20000, 20050)]:
         if _bind_error(host, other) is None:
             return other

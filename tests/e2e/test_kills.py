@@ -77,7 +77,7 @@ def test_chats_go_on_while_web_is_dead_and_it_is_back_within_5_seconds(stack: St
 def test_a_killed_worker_loses_no_job(stack: Stack) -> None:
     api = stack.api()
     path = tiny.tiny_gguf(name="tiny-killed")
-    job = api.post("jobs", {"kind": "serve", "args": {"name": "tiny-killed", "weights_path": str(path)}})
+    job = api.post("jobs", {"kind": "serve", "args": {"name": "tiny-killed", "path": str(path)}})
     try:
         for _ in range(2):
             stack.kill("worker")

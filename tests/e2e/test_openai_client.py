@@ -34,7 +34,7 @@ WEATHER: list[Any] = [
 def more_models(shared_stack: Stack) -> Iterator[None]:
     """Models of other kinds beside the quickstart's, served by jobs; gone afterwards."""
     shared_stack.serve("tiny-tools", tiny.tiny_gguf(name="tiny-tools", text=tiny.TOOL_CALL, tools=True))
-    shared_stack.serve("tiny-embed", tiny.tiny_gguf(name="tiny-embed", pooling="mean"), embeddings=True)
+    shared_stack.serve("tiny-embed", tiny.tiny_gguf(name="tiny-embed", pooling="mean"))
     yield
     for name in ("tiny-tools", "tiny-embed"):
         shared_stack.remove_model(name)
