@@ -32,9 +32,7 @@ def page(*permissions: str) -> Callable[[View], View]:
 
 def show(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
     """Render a whole page in the console's frame."""
-    return render(
-        request, template, {**admin.site.each_context(request), "title": title, "content_title": title, **context}
-    )
+    return render(request, template, {**admin.site.each_context(request), "title": title, **context})
 
 
 def fragment(request: HttpRequest, template: str, **context: Any) -> HttpResponse:

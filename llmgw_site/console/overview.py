@@ -13,7 +13,7 @@ from llmgw_site.console import access, selectors, traffic
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The front page's context: what this user may see of nodes, models, jobs and requests."""
-    return {**context, "content_title": "Overview", "title": "Overview", **_parts(request)}
+    return {**context, "title": "Overview", **_parts(request)}
 
 
 @access.page()
@@ -36,6 +36,8 @@ def _parts(request: HttpRequest) -> dict[str, Any]:
     }
     if parts["may_nodes"] or parts["may_models"] or parts["may_replicas"]:
         parts["cluster"] = selectors.cluster()
+        if parts["may_models"]:
+            parts["example"] = _example(parts["cluster"])
     if parts["may_jobs"]:
         parts["jobs"] = selectors.open_jobs()
     if parts["may_usage"] and "cluster" in parts:
@@ -44,3 +46,10 @@ def _parts(request: HttpRequest) -> dict[str, Any]:
             parts["cluster"], selectors.minutes(traffic.WINDOW, now), into_minute=now.second + now.microsecond / 1e6
         )
     return parts
+
+
+def _example(cluster: selectors.Cluster) -> str:
+    """The model that the curl line names: one that answers chats now, else any that will."""
+    chats = [model for model in cluster.models if not model.embeddings]
+    ready = [model for model in chats if model.status.ready]
+    return next((model.name for model in (*ready, *chats)), "")

@@ -139,7 +139,7 @@ def _node(row: Node, state: NodeState, replicas: int) -> NodeView:
         ),
         problems=(
             *row.problems,
-            *(f"{item['kind']} cannot run: {item['problem']}" for item in row.engines if item.get("problem")),
+            *(f"cannot run {item['kind']}: {item['problem']}" for item in row.engines if item.get("problem")),
         ),
         replicas=replicas,
     )
@@ -256,6 +256,7 @@ def minutes(count: int, now: datetime) -> tuple[Minute, ...]:
         records.filter(first_token_s__isnull=False).order_by("-started_at").values_list("started_at", "first_token_s")
     )
     for started, wait in timed[:MEDIANS_OF]:
+        assert wait is not None
         waits.setdefault(started.replace(second=0, microsecond=0), []).append(wait)
     return tuple(
         Minute(

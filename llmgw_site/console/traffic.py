@@ -29,7 +29,7 @@ def tiles(now: Cluster, minutes: Sequence[Minute], *, into_minute: float) -> tup
             title="In flight now",
             value=f"{now.in_flight}" if now.slots or now.in_flight else "",
             unit=f"of {now.slots} at once" if now.slots else "",
-            note="requests at the engines" if now.slots else "no engine is ready",
+            note="requests at the engines" if now.slots else "",
         ),
         Tile(
             title="Requests",
@@ -49,7 +49,7 @@ def tiles(now: Cluster, minutes: Sequence[Minute], *, into_minute: float) -> tup
             title="First token",
             value="" if first is None else f"{first * 1000:,.0f}" if first < 10 else f"{first:,.1f}",
             unit="ms median" if first is None or first < 10 else "s median",
-            note=f"of the last {RECENT} min",
+            note="" if first is None else f"of the last {RECENT} min",
             spark=spark([minute.first_token_s for minute in whole]) if total else None,
         ),
     )

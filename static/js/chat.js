@@ -35,6 +35,7 @@ function drawModels() {
             return option;
         }),
     );
+    if (!models.length) picker.append(new Option("No models", ""));
     const pick = models.find((model) => model.name === before) || models.find((model) => model.ready) || models[0];
     if (pick) picker.value = pick.name;
     drawReadiness();
@@ -43,6 +44,7 @@ function drawModels() {
 function drawReadiness() {
     const model = chosen();
     $("none").hidden = models.length > 0;
+    $("invite").hidden = models.length === 0;
     picker.disabled = models.length === 0;
     const reason = !model ? "" : model.ready ? "" : `${model.name} cannot answer now: ${model.why || model.state}`;
     why.textContent = reason;
@@ -207,7 +209,7 @@ async function answer() {
     }
     if (content && !failed) {
         turns.push({ role: "assistant", content });
-        shown.foot.prepend(copyButton(content));
+        shown.foot.append(copyButton(content));
     }
     if (nearEnd()) log.scrollTop = log.scrollHeight;
 }
@@ -217,6 +219,7 @@ function ask() {
     if (!text || running || !chosen()?.ready) return;
     input.value = "";
     fit();
+    for (const again of log.querySelectorAll(".chat-error button")) again.remove(); // they are about the question before
     const { body } = addTurn("user", "You");
     body.append(element("div", "chat-plain", text));
     if (turns.at(-1)?.role === "user") turns.pop(); // the question before was never answered

@@ -131,7 +131,7 @@ class Live {
         if (!this.fresh) return;
         const clock = new Date(this.lastGood).toLocaleTimeString([], { hour12: false });
         const texts = {
-            ok: this.socketUp ? "Live" : `Live, looked ${clock}`,
+            ok: `Live, as of ${clock}`,
             lost: `No answer from the console. What is shown is from ${clock}; trying again.`,
             "signed-out": "You are signed out, or may no longer see this. Load the page again to sign in.",
         };
