@@ -62,7 +62,8 @@ def setup(*, process: str, level: str = "info", style: str = "json") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for chatty in ("httpx", "httpcore", "uvicorn.access"):
+    # two lines for each tick of the reconciler say nothing; failures of tasks are errors and stay
+    for chatty in ("httpx", "httpcore", "uvicorn.access", "celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

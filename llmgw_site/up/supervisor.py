@@ -123,6 +123,10 @@ class Supervisor:
                 f"{secrets['admin_password']}; logs: {self._config.data / 'logs'}. Ctrl-C stops everything."
             )
             return
+        for name, service in self._services.items():
+            if not service.ready.is_set():
+                self._terminal.waiting(name)
+            await service.ready.wait()
         quickstart.write_env(self._config, secrets)
         self._terminal.block(quickstart.block(self._config, secrets, answer))
 

@@ -63,6 +63,7 @@ def command(config: Config) -> list[str]:
         "maxmemory-policy": "noeviction",
         "daemonize": "no",
         "always-show-logo": "no",
+        "set-proc-title": "no",  # it would write over the environment, by which `processes` finds it
     }
     return [program(), *(part for name, value in settings.items() for part in (f"--{name}", value))]
 
