@@ -143,7 +143,7 @@ _CONTENT: dict[str, Callable[[dict[str, Any]], None]] = {
 def _field(name: str, found: Any, wanted: str) -> Refused:
     if found is None:
         return _refused("missing_field", f"'{name}' is required: {wanted}.", name)
-    if isinstance(found, (str, list)) and not found:
+    if found in ("", []) and "non-empty" in wanted:
         return _refused("invalid_value", f"'{name}' must be {wanted}; it is empty.", name)
     return _refused("invalid_type", f"'{name}' must be {wanted}, not {_JSON_NAME[type(found)]}.", name)
 

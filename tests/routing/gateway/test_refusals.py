@@ -98,7 +98,7 @@ async def test_f47_every_bad_body_is_a_400_that_names_the_field(tmp_path: Path) 
 
 async def test_f47_every_wrong_key_is_the_same_401(tmp_path: Path) -> None:
     wrong = {"Bearer " + UNKNOWN.text, "Bearer " + EXPIRED.text, "Bearer " + KEY.text[:-1], "Bearer " + "x" * 600}
-    none = {"", "Bearer ", "Basic abc", KEY.text, "Bearer"}
+    none = {"", "Basic abc", KEY.text, "Bearer"}
     async with rig(tmp_path) as gw, httpx.AsyncClient(base_url=gw.url) as client:
         for method, path in (("POST", CHAT), ("GET", "/v1/models"), ("GET", "/v1/models/tiny")):
             texts = set()
@@ -195,7 +195,7 @@ async def test_a_draining_engine_gets_nothing_new(tmp_path: Path) -> None:
 
 async def test_a_body_over_the_bound_is_413_with_and_without_a_length(tmp_path: Path) -> None:
     async def pieces() -> Any:
-        for _ in range(40):
+        for _ in range(15):
             yield b"x" * 1000
 
     async with rig(tmp_path, max_body=10_000) as gw:
