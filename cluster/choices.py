@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from cluster.domain.states import JobState, ReplicaState, StepState
+from cluster.domain.states import JobState, NodeState, ReplicaState, StepState
 
 
 def of(states: type[StrEnum]) -> list[tuple[str, str]]:
@@ -12,6 +12,7 @@ def of(states: type[StrEnum]) -> list[tuple[str, str]]:
     return [(item.value, item.value.replace("_", " ")) for item in states]
 
 
+NODE_STATES = of(NodeState)
 REPLICA_STATES = of(ReplicaState)
 JOB_STATES = of(JobState)
 STEP_STATES = of(StepState)

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 from django.db import connection
+from django.db.models import Count, Q, QuerySet, Sum
 
 from catalog import selectors as catalog
 from catalog.domain.facts import facts_from_dict
@@ -19,7 +20,7 @@ from cluster.domain import explain, health
 from cluster.domain.explain import ModelStatus
 from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import JOB_TERMINAL, NodeState, ReplicaState
 from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, World
 from cluster.models import ClusterIdentity, Job, Node, Replica
 from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
@@ -120,13 +121,21 @@ def _model_view(model: CatalogModel, serves: dict[str, Serve]) -> ModelView:
     )
 
 
+def clock() -> tuple[health.Listening, float]:
+    """What the state of a node is computed from, beside the node: two queries."""
+    return listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()), database_now()
+
+
+def node_state_of(node: Node, listening: health.Listening, now: float) -> NodeState:
+    return health.node_state(unix(node.last_seen_at) if node.last_seen_at else None, listening, now)
+
+
 def node_view(node: Node, listening: health.Listening, now: float) -> NodeView:
-    seen = unix(node.last_seen_at) if node.last_seen_at else None
     hardware: dict[str, Any] = node.hardware
     return NodeView(
         id=node.id,
         name=node.name,
-        state=health.node_state(seen, listening, now),
+        state=node_state_of(node, listening, now),
         engines={item["kind"]: item.get("problem", "") for item in node.engines},
         cores=hardware.get("cores", 0),
         memory_total=hardware.get("memory_total", 0),
@@ -169,13 +178,52 @@ def statuses(picture: World, now: float) -> tuple[Plan, dict[str, ModelStatus]]:
     return plan, {model.id: explain.model_status(picture, plan, model) for model in picture.models}
 
 
+def replicas_of(model_id: str) -> list[Replica]:
+    """Rows of a model's replicas that shall run."""
+    return list(Replica.objects.filter(model_id=model_id, run=True).order_by("slot"))
+
+
+# --- lists: what their rows show comes with them
+
+
+def nodes() -> QuerySet[Node]:
+    running = Count("replicas", filter=Q(replicas__run=True))
+    return Node.objects.filter(removed_at__isnull=True).annotate(replica_count=running).order_by("name", "id")
+
+
+def replicas() -> QuerySet[Replica]:
+    return Replica.objects.select_related("model", "node", "profile").order_by("model__name", "slot", "id")
+
+
+def jobs() -> QuerySet[Job]:
+    return Job.objects.prefetch_related("steps")
+
+
+def open_jobs() -> dict[str, int]:
+    """How many jobs are queued and running."""
+    found = Job.objects.exclude(state__in=sorted(JOB_TERMINAL)).order_by().values_list("state").annotate(Count("id"))
+    return {"queued": 0, "running": 0, **dict(found)}
+
+
+def node_versions() -> list[str]:
+    """Versions of llmgw that nodes run, each once."""
+    rows = Node.objects.filter(removed_at__isnull=True).exclude(version="").order_by("version")
+    return list(rows.values_list("version", flat=True).distinct())
+
+
+def in_flight() -> dict[str, int]:
+    """Requests that engines work at now, by model id."""
+    rows = Replica.objects.order_by().values_list("model_id").annotate(Sum("in_flight"))
+    return {model_id: count for model_id, count in rows if count}
+
+
 def latest_jobs(limit: int = 20) -> list[dict[str, Any]]:
     """The newest jobs with their steps, as pages show them; two queries."""
-    return [job_as_dict(job) for job in Job.objects.prefetch_related("steps").order_by("-created_at", "-id")[:limit]]
+    return [job_as_dict(job) for job in jobs()[:limit]]
 
 
 def job_dict(job_id: str) -> dict[str, Any] | None:
-    job = Job.objects.prefetch_related("steps").filter(id=job_id).first()
+    job = jobs().filter(id=job_id).first()
     return job_as_dict(job) if job else None
 
 
@@ -208,8 +256,3 @@ def job_as_dict(job: Job) -> dict[str, Any]:
             for step in sorted(job.steps.all(), key=lambda step: step.number)
         ],
     }
-
-
-def replicas_of(model_id: str) -> list[Replica]:
-    """Rows of a model's replicas that shall run."""
-    return list(Replica.objects.filter(model_id=model_id, run=True).order_by("slot"))

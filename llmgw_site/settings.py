@@ -160,6 +160,9 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        f"{name}State": f"cluster.choices.{name.upper()}_STATES" for name in ("Node", "Replica", "Job", "Step")
+    },
 }
 
 # --- logs go through llmgw_site.lib.logs, set up by the command that starts the process

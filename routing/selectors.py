@@ -83,6 +83,10 @@ def digest(snapshot: Snapshot) -> str:
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
+def usage() -> QuerySet[UsageRecord]:
+    return UsageRecord.objects.all()
+
+
 def summary(records: QuerySet[UsageRecord], by: str) -> list[dict[str, Any]]:
     """Requests and tokens of these records, by one of their columns, the busiest first."""
     rows = (

@@ -1,7 +1,18 @@
-"""Paths below api/v1/."""
+"""Paths of the cluster below /api/v1/."""
 
 from __future__ import annotations
 
-from typing import Any
+from django.urls import path
 
-urlpatterns: list[Any] = []
+from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
+
+urlpatterns = [
+    path("nodes", Nodes.as_view({"get": "list"}), name="nodes"),
+    path("nodes/<str:ref>", Nodes.as_view({"get": "retrieve", "delete": "destroy"}), name="node"),
+    path("replicas", ReplicaList.as_view({"get": "list"}), name="replicas"),
+    path("replicas/<str:ref>", Replicas.as_view({"get": "retrieve"}), name="replica"),
+    path("jobs", Jobs.as_view({"get": "list", "post": "create"}), name="jobs"),
+    path("jobs/<str:ref>", Jobs.as_view({"get": "retrieve"}), name="job"),
+    path("jobs/<str:ref>/cancel", Jobs.as_view({"post": "cancel"}), name="job-cancel"),
+    path("jobs/<str:ref>/retry", Jobs.as_view({"post": "retry"}), name="job-retry"),
+]

@@ -1,0 +1,49 @@
+"""Replicas: what shall run where and why, and what is seen of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.utils.html import format_html
+
+from cluster.admin.pages import ReadPages, size
+from cluster.models import Replica
+
+_LOG = '<pre style="max-height:24rem;overflow:auto;white-space:pre-wrap">{}</pre>'
+
+
+@admin.register(Replica)
+class ReplicaPages(ReadPages):
+    """Wanted state is the reconciler's, observed state the node's; both are to read here."""
+
+    list_display = ["id", "model", "node", "state", "run", "generation", "in_flight", "memory_seen", "message"]
+    list_filter = ["state", "run", "node", "model"]
+    list_select_related = ["model", "node"]
+    search_fields = ["id", "model__name", "node__name"]
+    fieldsets = [
+        (None, {"fields": ["id", "model", "profile", "node", "slot", "created_at"]}),
+        ("Why here", {"fields": ["why", "run", "generation", "reserved_size", "serve"]}),
+        (
+            "Seen by the node",
+            {
+                "fields": [
+                    "state", "state_since", "code", "message", "attempt", "started_at", "ready_at", "pid", "port",
+                    "context", "slots", "memory_seen", "in_flight", "last_used_at", "log",
+                ]
+            },
+        ),
+    ]  # fmt: skip
+    readonly_fields = ["reserved_size", "memory_seen", "log"]
+
+    @admin.display(description="reserved")
+    def reserved_size(self, replica: Replica) -> str:
+        return size(replica.reserved)
+
+    @admin.display(description="memory")
+    def memory_seen(self, replica: Replica) -> str:
+        return size(replica.memory)
+
+    @admin.display(description="last words of a failed start")
+    def log(self, replica: Replica) -> Any:
+        return format_html(_LOG, replica.log_tail) if replica.log_tail else "–"

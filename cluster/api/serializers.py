@@ -1,0 +1,112 @@
+"""Shapes of the cluster in the admin API. What comes in is strict: an unknown field is refused, not ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from cluster.choices import NODE_STATES
+from cluster.domain.rollout import KINDS
+from cluster.models import Job, JobStep, Node, Replica
+from cluster.selectors import node_state_of
+
+
+class Strict(serializers.Serializer[Any]):
+    """Input."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
+        if unknown:
+            known = ", ".join(self.fields)
+            problem = serializers.ErrorDetail(f"There is no such field; there are {known}.", code="unknown_field")
+            raise serializers.ValidationError({str(unknown[0]): [problem]})
+        return super().to_internal_value(data)
+
+
+class NodeOut(serializers.ModelSerializer[Node]):
+    state = serializers.SerializerMethodField()
+    replicas = serializers.IntegerField(source="replica_count", read_only=True)
+
+    class Meta:
+        model = Node
+        fields = [
+            "id", "name", "state", "address", "version", "enrolled_at", "last_seen_at", "hardware", "engines",
+            "problems", "snapshot_version", "spool_records", "replicas",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.ChoiceField(NODE_STATES))
+    def get_state(self, node: Node) -> str:
+        """By its last heartbeat; see the documentation of node states."""
+        return node_state_of(node, *self.context["clock"]).value
+
+
+class ReplicaOut(serializers.ModelSerializer[Replica]):
+    model_name = serializers.CharField(source="model.name", read_only=True)
+    node_name = serializers.CharField(source="node.name", read_only=True)
+    profile_name = serializers.CharField(source="profile.name", read_only=True, default=None, allow_null=True)
+
+    class Meta:
+        model = Replica
+        fields = [
+            "id", "model", "model_name", "profile", "profile_name", "node", "node_name", "slot", "generation", "run",
+            "state", "state_since", "code", "message", "attempt", "why", "reserved", "memory", "pid", "port", "context",
+            "slots", "in_flight", "started_at", "ready_at", "last_used_at", "created_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class ReplicaDetail(ReplicaOut):
+    class Meta(ReplicaOut.Meta):
+        fields = [*ReplicaOut.Meta.fields, "serve", "log_tail"]
+        read_only_fields = fields
+
+
+class JobStepOut(serializers.ModelSerializer[JobStep]):
+    class Meta:
+        model = JobStep
+        fields = ["number", "name", "title", "state", "progress", "detail", "data", "started_at", "finished_at"]
+        read_only_fields = fields
+
+
+class JobOut(serializers.ModelSerializer[Job]):
+    steps = JobStepOut(many=True, read_only=True)
+
+    class Meta:
+        model = Job
+        fields = [
+            "id", "kind", "subject", "args", "actor", "state", "attempt", "cancel_requested", "created_at",
+            "started_at", "finished_at", "code", "message", "result", "steps",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class ServeArgs(Strict):
+    """Arguments of a job of kind `serve`."""
+
+    name = serializers.CharField(
+        max_length=128, required=False, help_text="Name in the catalogue; default: that of the quickstart model."
+    )
+    path = serializers.CharField(
+        max_length=1024, default="quickstart", help_text="GGUF file on this machine, or `quickstart`."
+    )
+    sha256 = serializers.RegexField(r"\A[0-9a-fA-F]{64}\Z", required=False, help_text="What the file must have.")
+    description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
+    replicas = serializers.IntegerField(min_value=1, max_value=10_000, default=1)
+    profile = serializers.DictField(required=False, help_text="Fields of the model's profile.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if "name" not in attrs:
+            if attrs["path"] != "quickstart":
+                problem = serializers.ErrorDetail("Name the model.", code="required")
+                raise serializers.ValidationError({"name": [problem]})
+            attrs["name"] = settings.CONFIG.quickstart_model
+        return attrs
+
+
+class JobIn(Strict):
+    kind = serializers.ChoiceField(sorted(KINDS))
+    args = ServeArgs()

@@ -1,0 +1,124 @@
+"""/nodes, /replicas, /jobs. Each write is one service call."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from catalog.selectors import find
+from catalog.services import actors
+from cluster import selectors
+from cluster.api.serializers import JobIn, JobOut, NodeOut, ReplicaDetail, ReplicaOut
+from cluster.services import jobs, nodes
+
+
+class Rows(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Any]):
+    """Lists and shows rows; `ref` in a path is an id, or a name where rows have one."""
+
+    lookup_url_kwarg = "ref"
+    noun: ClassVar[str]
+    by: ClassVar[str] = "pk"
+    filters: ClassVar[dict[str, str]] = {}
+
+    def get_object(self) -> Any:
+        return find(self.get_queryset(), self.kwargs["ref"], noun=self.noun, by=self.by)
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        asked = {column: self.request.query_params.get(name) for name, column in self.filters.items()}
+        return queryset.filter(**{column: value.replace("\x00", "�") for column, value in asked.items() if value})
+
+    @property
+    def actor(self) -> str:
+        return actors.of_request(self.request)
+
+
+class Nodes(Rows):
+    """Machines of the cluster. Enrolment is the node's own work; an administrator can take a node out."""
+
+    queryset = selectors.nodes()
+    serializer_class = NodeOut
+    noun, by = "node", "name"
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        fake = getattr(self, "swagger_fake_view", False)
+        return {**super().get_serializer_context(), "clock": None if fake else selectors.clock()}
+
+    def destroy(self, request: Request, ref: str) -> Response:
+        """Take a node out of the cluster: its key is worth nothing from now on, its replicas are placed elsewhere."""
+        nodes.remove(node_id=self.get_object().pk, actor=self.actor)
+        return Response(status=204)
+
+
+@extend_schema(
+    parameters=[
+        OpenApiParameter("model", description="Name of the model."),
+        OpenApiParameter("node", description="Name of the node."),
+        OpenApiParameter("state", description="Such as ready."),
+    ]
+)
+class ReplicaList(mixins.ListModelMixin, viewsets.GenericViewSet[Any]):
+    """Copies of models on nodes, wanted and observed."""
+
+    queryset = selectors.replicas()
+    serializer_class = ReplicaOut
+    filters = {"model": "model__name", "node": "node__name", "state": "state"}
+    filter_queryset = Rows.filter_queryset
+
+
+class Replicas(Rows):
+    """One copy, with what its node was told and the last words of an engine that did not start."""
+
+    queryset = selectors.replicas()
+    serializer_class = ReplicaDetail
+    noun = "replica"
+
+
+class Jobs(Rows):
+    """Long pieces of work."""
+
+    queryset = selectors.jobs()
+    serializer_class = JobOut
+    noun = "job"
+    filters = {"kind": "kind", "state": "state", "subject": "subject"}
+    needs = {
+        "create": ("cluster.add_job", "catalog.add_model", "catalog.change_model"),
+        "cancel": ("cluster.change_job",),
+        "retry": ("cluster.change_job",),
+    }
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("kind", description="Such as serve."),
+            OpenApiParameter("state", description="Such as running."),
+            OpenApiParameter("subject", description="What it works on, such as a model's name."),
+        ]
+    )
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().list(request, *args, **kwargs)
+
+    @extend_schema(request=JobIn, responses={201: JobOut})
+    def create(self, request: Request) -> Response:
+        """Open a job. One of its kind and subject may be open at a time."""
+        shape = JobIn(data=request.data)
+        shape.is_valid(raise_exception=True)
+        args = shape.validated_data["args"]
+        job = jobs.open(kind=shape.validated_data["kind"], subject=args["name"], args=dict(args), actor=self.actor)
+        return self._show(job.pk, status=201)
+
+    @extend_schema(request=None)
+    def cancel(self, request: Request, ref: str) -> Response:
+        """Ask for the end of a job; it ends between two pieces of its work."""
+        return self._show(jobs.cancel(job_id=ref, actor=self.actor).pk)
+
+    @extend_schema(request=None)
+    def retry(self, request: Request, ref: str) -> Response:
+        """Have a failed job go on at the step that failed."""
+        return self._show(jobs.retry(job_id=ref, actor=self.actor).pk)
+
+    def _show(self, job_id: str, *, status: int = 200) -> Response:
+        return Response(self.get_serializer(self.get_queryset().get(pk=job_id)).data, status=status)
