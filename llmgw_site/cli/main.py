@@ -18,6 +18,7 @@ NOUNS = {
     "key": "llmgw_site.cli.keys",
     "token": "llmgw_site.cli.tokens",
     "jobs": "llmgw_site.cli.jobs",
+    "node": "llmgw_site.cli.nodes",
     "status": "llmgw_site.cli.status",
 }
 """A command, and the module whose `app` (a Typer) answers it. Imported when it is asked for, not before."""

@@ -1,0 +1,89 @@
+"""`llmgw jobs [ID]`: long pieces of work, their steps, and how far they are."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from llmgw_site.cli.client import Api, AsJson, CliError, ExitCode, ago, api, show_item, show_list
+
+app = typer.Typer(no_args_is_help=False, help="Jobs: long pieces of work with steps and progress.")
+OPEN = ("queued", "running")
+LOOK_EVERY = 0.5
+_MARK = {"done": "+", "running": ">", "failed": "!", "skipped": "-", "waiting": " "}
+
+
+@app.command()
+def jobs(
+    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The job to show; none: list them.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the job has ended.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Ask for the job's end.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Have a failed job go on at the step that failed.")] = False,
+    state: Annotated[str | None, typer.Option("--state", help="Only jobs in this state, when listing.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, or show one with its steps. With --follow ends with 1 if the job did not succeed."""
+    client = api()
+    if job_id is None:
+        if follow or cancel or retry:
+            raise CliError(ExitCode.USAGE, "which job? `llmgw jobs` lists them, `llmgw jobs ID --follow` follows one")
+        show_list(
+            client.all("jobs", state=state),
+            [
+                "id",
+                "kind",
+                "subject",
+                "state",
+                ("step", _step),
+                ("opened", lambda job: ago(job["created_at"])),
+                "message",
+            ],
+            as_json=as_json,
+            empty="no jobs",
+        )
+        return
+    path = f"jobs/{job_id}"
+    if cancel or retry:
+        client.post(f"{path}/{'cancel' if cancel else 'retry'}")
+    job = _followed(client, path, quiet=as_json) if follow else client.get(path)
+    if as_json:
+        show_item(job, as_json=True)
+    elif not follow:
+        show_item(job, as_json=False, fields=["id", "kind", "subject", "state", "actor", "created_at", "message"])
+        for step in job["steps"]:
+            print(_line(step))
+        if job["result"]:
+            show_item(job["result"], as_json=False)
+    if follow and job["state"] != "done":
+        raise CliError(ExitCode.REFUSED, f"the job has {job['state']}: {job['message'] or 'no reason given'}")
+
+
+def _followed(client: Api, path: str, *, quiet: bool) -> dict[str, Any]:
+    """The job once it has ended; a line is printed whenever a step says something new."""
+    told: dict[int, str] = {}
+    while True:
+        job: dict[str, Any] = client.get(path)
+        for step in job["steps"]:
+            line = _line(step)
+            if step["state"] != "waiting" and told.get(step["number"]) != line:
+                told[step["number"]] = line
+                if not quiet:
+                    print(line, flush=True)
+        if job["state"] not in OPEN:
+            return job
+        time.sleep(LOOK_EVERY)
+
+
+def _step(job: dict[str, Any]) -> str:
+    """Where an open job is."""
+    now = next((step for step in job["steps"] if step["state"] == "running"), None)
+    done = sum(step["state"] == "done" for step in job["steps"])
+    return f"{done}/{len(job['steps'])}" + (f" {now['title']} {now['progress']:.0%}" if now else "")
+
+
+def _line(step: dict[str, Any]) -> str:
+    share = f" {step['progress']:.0%}" if step["state"] == "running" else ""
+    detail = f": {step['detail']}" if step["detail"] else ""
+    return f" {_MARK[step['state']]} {step['title']}{share}{detail}"
