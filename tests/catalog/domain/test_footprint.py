@@ -1,0 +1,57 @@
+"""Memory estimates: each term by hand, and what must hold for any shape."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.domain.facts import ModelFacts
+from catalog.domain.footprint import MARGIN, PROCESS, estimate
+from llmgw_site.lib.units import MIB
+
+SMALL = ModelFacts(
+    kind="model", bytes=100 * MIB, layers=30, heads=9, heads_kv=3, key_length=64, value_length=64, context=8192,
+    embedding=576, feed_forward=1536, vocabulary=49_152,
+)  # fmt: skip
+"""The shape of SmolLM2-135M."""
+
+
+def test_each_term_is_what_it_says() -> None:
+    found = estimate(SMALL, context=1000, slots=2)
+    cells = 2 * 1024
+    assert found.weights == 100 * MIB
+    assert found.cache == 30 * cells * 3 * (64 * 2 + 64 * 2)
+    assert found.compute == 49_152 * 512 * 4 + cells * 512 * 2
+    assert found.process == PROCESS + MARGIN
+    assert found.total == found.weights + found.cache + found.compute + found.process
+    assert found.complete
+    assert found.explain().endswith("process")
+
+
+def test_a_quantised_cache_is_smaller() -> None:
+    full, small = estimate(SMALL), estimate(SMALL, cache_type_k="q8_0", cache_type_v="q8_0")
+    assert small.cache * 32 == full.cache * 17
+
+
+def test_without_a_context_the_trained_one_counts_up_to_a_bound() -> None:
+    assert estimate(SMALL).cache == estimate(SMALL, context=4096).cache
+    short = ModelFacts(**{**SMALL.as_dict(), "context": 512})
+    assert estimate(short).cache == estimate(SMALL, context=512).cache
+
+
+def test_layers_that_differ_are_summed() -> None:
+    mixed = ModelFacts(**{**SMALL.as_dict(), "heads_kv_per_layer": (3,) * 10 + (0,) * 20})
+    assert estimate(mixed).cache * 3 == estimate(SMALL).cache
+
+
+def test_an_unknown_shape_is_guessed_from_the_weights_and_says_so() -> None:
+    found = estimate(ModelFacts(kind="model"), weights=4000 * MIB)
+    assert (found.weights, found.cache + found.compute, found.complete) == (4000 * MIB, 1000 * MIB, False)
+    assert "shape not known" in found.explain()
+
+
+@given(context=st.integers(0, 1 << 20), slots=st.integers(1, 64), more=st.integers(1, 1 << 16))
+def test_more_context_or_slots_never_take_less(context: int, slots: int, more: int) -> None:
+    base = estimate(SMALL, context=context or 4096, slots=slots).total
+    assert estimate(SMALL, context=(context or 4096) + more, slots=slots).total >= base
+    assert estimate(SMALL, context=context or 4096, slots=slots + 1).total >= base
