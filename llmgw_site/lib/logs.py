@@ -62,8 +62,8 @@ def setup(*, process: str, level: str = "info", style: str = "json") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # two lines for each tick of the reconciler say nothing; failures of tasks are errors and stay
-    for chatty in ("httpx", "httpcore", "uvicorn.access", "celery.worker.strategy", "celery.app.trace"):
+    # Celery says three lines for each tick of the reconciler; failures of tasks are errors and stay
+    for chatty in ("httpx", "httpcore", "uvicorn.access", "celery"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
