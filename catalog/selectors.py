@@ -78,16 +78,16 @@ def _profile_view(row: Profile) -> ProfileView:
 
 
 def organisations() -> QuerySet[Organisation]:
-    return Organisation.objects.annotate(team_count=Count("teams"))
+    return Organisation.objects.annotate(team_count=Count("teams")).order_by("name")
 
 
 def teams() -> QuerySet[Team]:
-    return Team.objects.select_related("organisation").annotate(project_count=Count("projects"))
+    return Team.objects.select_related("organisation").annotate(project_count=Count("projects")).order_by("organisation__name", "name")
 
 
 def projects() -> QuerySet[Project]:
     live = Count("keys", filter=Q(keys__revoked_at__isnull=True))
-    return Project.objects.select_related("team__organisation").annotate(key_count=live)
+    return Project.objects.select_related("team__organisation").annotate(key_count=live).order_by("team__name", "name", "id")
 
 
 def keys() -> QuerySet[ApiKey]:

@@ -26,7 +26,20 @@ def _active(request: Request, rows: Any) -> Any:
     return rows if active is None else rows.filter(revoked_at__isnull=active)
 
 
-class Keys(Rows):
+class _Secrets(Rows):
+    """Names are free again after revoking, so a name means the live row, and a revoked one only if there is none."""
+
+    def get_object(self) -> Any:
+        rows, ref = self.get_queryset(), self.kwargs["ref"]
+        try:
+            return selectors.find(rows.filter(revoked_at__isnull=True), ref, noun=self.noun)
+        except Refused as refused:
+            if refused.kind != Kind.NOT_FOUND:
+                raise
+            return selectors.find(rows, ref, noun=self.noun)
+
+
+class Keys(_Secrets):
     """Keys of the OpenAI endpoint. DELETE revokes: the row stays, the key is refused from then on."""
 
     queryset = selectors.keys()
@@ -58,7 +71,7 @@ class Keys(Rows):
         return Response(status=204)
 
 
-class Tokens(Rows):
+class Tokens(_Secrets):
     """Admin tokens: one's own, or everybody's for those who may (`catalog.manage_all_tokens`). DELETE revokes."""
 
     queryset = selectors.admin_tokens()
