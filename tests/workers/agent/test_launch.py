@@ -1,0 +1,107 @@
+"""What is checked before an engine starts, each with a code and a sentence that names the path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.wire import EngineBuild, Serve, Weights
+from llmgw_site.lib.config import Config, load
+from workers.agent import process
+from workers.agent.engines.llama_cpp import LlamaCpp
+from workers.agent.events import Spawn
+from workers.agent.launch import Starter, StartRefused, weights_problem
+from workers.agent.store import IntentStore
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[Config]:
+    yield load({"LLMGW_DATA": str(tmp_path / "data")})
+    process.stop_all(tmp_path / "data", grace=0.2)
+
+
+def serve(path: Path, **changes: object) -> Serve:
+    base = Serve(engine="llama.cpp", model="m", weights=Weights(path=str(path), size=4))
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def starter(config: Config) -> Starter:
+    config.data.mkdir(exist_ok=True)
+    return Starter(config, {"llama.cpp": LlamaCpp()}, IntentStore(config.data / "intents.json"))
+
+
+def order(wanted: Serve, replica_id: str = "rep_1") -> Spawn:
+    return Spawn(replica_id=replica_id, launch=1, generation=1, serve=wanted, cause="test")
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    path = tmp_path / "w.gguf"
+    path.write_bytes(b"GGUF")
+    return path
+
+
+def test_right_weights_have_no_problem(weights: Path) -> None:
+    assert weights_problem(serve(weights)) is None
+
+
+@pytest.mark.parametrize(("size", "code"), [(5, "weights_changed"), (0, None)])
+def test_another_size_is_changed_weights_and_an_unknown_size_is_not_checked(
+    weights: Path, size: int, code: str | None
+) -> None:
+    found = weights_problem(serve(weights, weights=Weights(path=str(weights), size=size)))
+    assert (found[0] if found else None) == code
+
+
+def test_missing_weights_and_folders_are_named_with_their_path(tmp_path: Path) -> None:
+    code, message = weights_problem(serve(tmp_path / "gone.gguf")) or ("", "")
+    assert code == "weights_missing"
+    assert str(tmp_path / "gone.gguf") in message
+    assert (weights_problem(serve(tmp_path)) or ("",))[0] == "weights_changed"
+    assert weights_problem(serve(tmp_path, engine="vllm")) is None
+    assert (weights_problem(serve(Path("/a\0b"))) or ("",))[0] == "weights_missing"
+
+
+def test_a_pipe_is_no_weights_file_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert (weights_problem(serve(tmp_path / "pipe")) or ("",))[0] == "weights_changed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "final"),
+    [
+        ({"args": ("--tools", "all")}, "engine_args_refused", True),
+        ({"args": ("--log-file", "/tmp/x")}, "engine_args_refused", True),
+        ({"env": {"LD_PRELOAD": "/x.so"}}, "engine_args_refused", True),
+        ({"env": {"LLAMA_ARG_MODEL": "/etc/passwd"}}, "engine_args_refused", True),
+        ({"engine": "sglang"}, "engine_unknown", True),
+    ],
+)
+def test_hostile_arguments_are_refused_on_the_node_too_and_start_nothing(
+    config: Config, weights: Path, changes: dict[str, object], code: str, final: bool
+) -> None:
+    with pytest.raises(StartRefused) as caught:
+        starter(config).start(order(serve(weights, **changes)), "k")
+    assert (caught.value.failure.code, caught.value.failure.final) == (code, final)
+    assert process.find(config.data) == []
+    assert not (config.data / "intents.json").exists()
+
+
+def test_a_replica_id_that_is_no_file_name_is_refused(config: Config, weights: Path) -> None:
+    with pytest.raises(StartRefused, match="no plain name"):
+        starter(config).start(order(serve(weights), "../../x"), "k")
+
+
+def test_an_engine_that_is_not_installed_says_how_to_install_it(config: Config, weights: Path) -> None:
+    class Absent(LlamaCpp):
+        def build(self) -> EngineBuild:
+            return EngineBuild(kind=self.kind, problem="not installed: install it")
+
+    made = Starter(config, {"llama.cpp": Absent()}, IntentStore(config.data / "i.json"))
+    with pytest.raises(StartRefused, match="install it") as caught:
+        made.start(order(serve(weights)), "k")
+    assert (caught.value.failure.code, caught.value.failure.final) == ("engine_missing", False)

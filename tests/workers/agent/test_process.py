@@ -1,0 +1,122 @@
+"""Engine processes: detached, clean, found again, ended with all of their group."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import alive, wait_for
+from workers.agent import enginelog, process
+
+SLEEP = "import signal; signal.pause()"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    process.stop_all(tmp_path, grace=0.2)
+
+
+def spawn(data: Path, code: str, *, replica: str = "rep_1", limit: int = 0, **env: str) -> process.Child:
+    log = enginelog.open_for(data / f"{replica}.log", limit=limit or 1 << 20, title="t")
+    try:
+        return process.spawn(
+            (sys.executable, "-c", code), env=env, replica_id=replica, data=data, cwd=data, log=log, file_limit=limit
+        )
+    finally:
+        os.close(log)
+
+
+def ended(child: process.Child, seconds: float = 10) -> bool:
+    return bool(select.select([child.pidfd], [], [], seconds)[0])
+
+
+def test_a_child_leads_its_own_session_with_a_clean_environment(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMGW_SECRET_KEY", "must stay here")
+    monkeypatch.setenv("LLAMA_ARG_TOOLS", "all")
+    child = spawn(data, f"print('up', flush=True); {SLEEP}", EXTRA="1")
+    assert os.getsid(child.pid) == child.pid
+    environ = Path(f"/proc/{child.pid}/environ").read_text().split("\0")
+    names = {item.partition("=")[0] for item in environ if item}
+    assert {"EXTRA", process.REPLICA, process.DATA} <= names
+    assert not {"LLMGW_SECRET_KEY", "LLAMA_ARG_TOOLS"} & names
+    assert Path(f"/proc/{child.pid}/cwd").resolve() == data
+    wait_for(lambda: "up" in (data / "rep_1.log").read_text())  # Python has closed what it opened while it started
+    handles = {str(entry.readlink()) for entry in Path(f"/proc/{child.pid}/fd").iterdir()}
+    assert handles == {"/dev/null", str(data / "rep_1.log")}
+
+
+def test_a_child_is_found_by_its_marks_and_only_in_its_own_data_folder(data: Path, tmp_path: Path) -> None:
+    child = spawn(data, SLEEP)
+    wait_for(lambda: process.find(data))
+    assert process.find(data) == [process.Found(pid=child.pid, start_time=child.start_time, replica_id="rep_1")]
+    assert process.find(tmp_path / "other") == []
+
+
+def test_the_end_is_seen_through_the_pidfd_with_its_status(data: Path) -> None:
+    child = spawn(data, SLEEP)
+    child.send(signal.SIGKILL)
+    assert ended(child)
+    assert child.reap() == -signal.SIGKILL
+
+
+def test_a_child_that_dies_at_once_is_no_error(data: Path) -> None:
+    child = spawn(data, "raise SystemExit(3)")
+    assert ended(child)
+    assert child.reap() == 3
+
+
+def test_the_whole_group_ends_with_its_leader(data: Path) -> None:
+    code = "import subprocess, sys, signal; p = subprocess.Popen([sys.executable, '-c', 'import signal; signal.signal(15, signal.SIG_IGN); signal.pause()']); print('worker', p.pid, flush=True); signal.pause()"
+    child = spawn(data, code)
+    text = wait_for(lambda: (t := (data / "rep_1.log").read_text()).endswith("\n") and "worker" in t and t)
+    worker = int(str(text).split()[-1])
+    child.send(signal.SIGTERM)
+    assert ended(child)
+    child.reap()
+    wait_for(lambda: not alive(worker), what="the worker to end with its leader")
+
+
+def test_an_adopted_child_must_be_the_same_process(data: Path) -> None:
+    child = spawn(data, SLEEP)
+    again = process.Child(child.pid, child.start_time)
+    again.forget()
+    with pytest.raises(ProcessLookupError):
+        process.Child(child.pid, child.start_time + 1)
+    child.send(signal.SIGKILL)
+    assert ended(child)
+    with pytest.raises(ProcessLookupError):
+        process.Child(child.pid, child.start_time)
+    child.reap()
+
+
+def test_the_log_is_bounded_by_the_kernel_while_nobody_trims_and_the_engine_lives_on(data: Path) -> None:
+    code = (
+        "import os, signal, time\n"
+        "time.sleep(0.3)\n"  # until its bound is set
+        "for n in range(3000):\n"
+        "    try: os.write(1, b'x' * 99 + b'\\n')\n"
+        "    except OSError: pass\n"
+        "open('done', 'w').close(); signal.pause()"
+    )
+    child = spawn(data, code, limit=50_000)
+    wait_for(lambda: (data / "done").exists(), what="the engine to have written all")
+    assert alive(child.pid)
+    assert (data / "rep_1.log").stat().st_size <= 50_000
+
+
+def test_stop_all_ends_even_what_ignores_sigterm(data: Path) -> None:
+    deaf = spawn(data, "import signal; signal.signal(15, signal.SIG_IGN); open('up', 'w').close(); signal.pause()")
+    polite = spawn(data, SLEEP, replica="rep_2")
+    wait_for(lambda: (data / "up").exists())
+    assert set(process.stop_all(data, grace=0.3)) == {deaf.pid, polite.pid}
+    for child in (deaf, polite):
+        assert ended(child)
+        child.reap()
+    assert process.find(data) == []
