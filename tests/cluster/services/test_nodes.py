@@ -1,0 +1,191 @@
+"""cluster.services.nodes: who belongs, and what heartbeats change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from catalog.models import Event
+from cluster.domain import signing
+from cluster.models import ClusterIdentity, Node, Replica
+from cluster.services import identity, nodes
+from cluster.services.identity import seal, unseal
+from llmgw_site.lib import files
+from llmgw_site.lib.errors import Refused
+from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_cluster_has_one_identity_whoever_asks_first() -> None:
+    first = identity.ensure_identity()
+    assert identity.ensure_identity().epoch == first.epoch
+    assert ClusterIdentity.objects.count() == 1
+    assert signing.public_hex(identity.private_key(first)) == first.public_key
+
+
+def test_the_private_key_is_not_in_the_database_in_clear() -> None:
+    row = identity.ensure_identity()
+    assert identity.private_key(row) not in str(vars(row))
+
+
+def test_another_secret_does_not_open_the_key_and_says_what_to_do() -> None:
+    with pytest.raises(Refused, match="LLMGW_SECRET_KEY") as refused:
+        unseal(seal("text", secret="one"), secret="two")
+    assert refused.value.code == "identity_sealed"
+
+
+def test_a_name_or_a_key_is_enrolled_once() -> None:
+    machine = Machine("alpha")
+    for name, key in (("alpha", "00" * 32), ("beta", machine.node.public_key)):
+        with pytest.raises(Refused) as refused:
+            nodes.enrol(name=name, public_key=key, address="", actor="t")
+        assert refused.value.code == "node_exists"
+
+
+@pytest.mark.parametrize("key", ["", "zz", "00" * 31, "00" * 33])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(Refused) as refused:
+        nodes.enrol(name="n", public_key=key, address="", actor="t")
+    assert refused.value.code == "bad_public_key"
+
+
+def test_a_removed_name_may_join_again_and_both_are_on_record() -> None:
+    nodes.remove(node_id=Machine("alpha").node.id, actor="user:x", why="sold")
+    Machine("alpha")
+    assert Node.objects.filter(name="alpha").count() == 2
+    assert list(Event.objects.order_by("at", "id").values_list("kind", flat=True)) == [
+        "node_enrolled",
+        "node_removed",
+        "node_enrolled",
+    ]
+
+
+def test_the_local_node_is_enrolled_once_and_keeps_its_key(tmp_path: Path) -> None:
+    config = replace(settings.CONFIG, data=tmp_path, node_name="here")
+    node = nodes.enrol_local(config)
+    kept = files.read_json(config.node_file)
+    assert nodes.enrol_local(config).id == node.id
+    assert files.read_json(config.node_file) == kept
+    assert kept["node_id"] == node.id
+    assert signing.public_hex(kept["private_key"]) == node.public_key
+    assert kept["controller_public_key"] == identity.ensure_identity().public_key
+    assert config.node_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_local_key_of_another_database_is_enrolled_again_as_it_is(tmp_path: Path) -> None:
+    config = replace(settings.CONFIG, data=tmp_path, node_name="here")
+    nodes.enrol_local(config)
+    kept = files.read_json(config.node_file)
+    Node.objects.all().delete()
+    nodes.enrol_local(config)
+    assert files.read_json(config.node_file)["private_key"] == kept["private_key"]
+
+
+def test_a_lost_or_removed_local_identity_is_made_anew(tmp_path: Path) -> None:
+    config = replace(settings.CONFIG, data=tmp_path, node_name="here")
+    first = nodes.enrol_local(config)
+    config.node_file.unlink()
+    second = nodes.enrol_local(config)
+    nodes.remove(node_id=second.id, actor="t")
+    third = nodes.enrol_local(config)
+    assert len({first.public_key, second.public_key, third.public_key}) == 3
+    assert list(Node.objects.filter(removed_at__isnull=True)) == [third]
+
+
+# --- heartbeats
+
+
+def test_a_heartbeat_leaves_what_the_node_is(db: None) -> None:
+    machine = Machine()
+    machine.heartbeat(version="9.9", problems=("disk short",), snapshot_version="e:1", spool_records=3)
+    node = Node.objects.get(id=machine.node.id)
+    assert node.last_seen_at is not None
+    assert node.hardware["cores"] == 4
+    assert (node.version, node.problems, node.snapshot_version, node.spool_records) == ("9.9", ["disk short"], "e:1", 3)
+
+
+def test_a_placed_replica_is_told_until_it_has_stopped_for_good() -> None:
+    machine, row = a_ready_replica()
+    row.model.enabled = False
+    row.model.save()
+    tick()
+    (wanted,) = machine.heartbeat(report(row, "ready"))
+    assert not wanted.run
+    (wanted,) = machine.heartbeat(report(row, "draining"))
+    assert not wanted.run
+    assert machine.heartbeat() == []
+    tick()
+    assert not Replica.objects.exists()
+
+
+def test_a_replica_that_the_node_lost_is_to_come_again() -> None:
+    machine, row = a_ready_replica()
+    (wanted,) = machine.heartbeat()
+    assert wanted.run
+    row.refresh_from_db()
+    assert (row.state, row.pid) == ("pending", None)
+
+
+def test_a_report_about_an_older_generation_says_nothing_about_the_new_one() -> None:
+    machine, row = a_ready_replica()
+    old = report(row, "ready")
+    Replica.objects.filter(id=row.id).update(generation=2, state="pending")
+    (wanted,) = machine.heartbeat(old)
+    assert wanted.generation == 2
+    assert Replica.objects.get(id=row.id).state == "pending"
+
+
+def test_a_state_that_this_version_does_not_know_changes_nothing() -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "hibernating"))
+    assert Replica.objects.get(id=row.id).state == "ready"
+
+
+def test_a_report_about_a_replica_of_another_node_is_ignored() -> None:
+    _, row = a_ready_replica()
+    Machine().heartbeat(report(row, "failed"))
+    assert Replica.objects.get(id=row.id).state == "ready"
+
+
+def writes(queries: Any) -> list[str]:
+    return [item["sql"] for item in queries.captured_queries if item["sql"].startswith(("UPDATE", "INSERT", "DELETE"))]
+
+
+def test_a_heartbeat_without_news_writes_no_replica() -> None:
+    machine, row = a_ready_replica()
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        machine.heartbeat(report(row, "ready", port=1234, pid=42))
+    assert [sql for sql in writes(queries) if "cluster_replica" in sql] == []
+
+
+def test_a_heartbeat_costs_the_same_queries_with_one_replica_or_with_twenty() -> None:
+    costs = []
+    machine = Machine()
+    machine.heartbeat()
+    for number in (1, 20):
+        for n in range(number):
+            a_model_row(f"m{number}-{n}", profile={"memory": 1000})
+        tick()
+        reports = [report(row, "ready") for row in Replica.objects.all()]
+        machine.heartbeat(*reports)
+        with CaptureQueriesContext(connection) as queries:
+            machine.heartbeat(*reports)
+        costs.append(len(queries))
+    assert costs[0] == costs[1] <= 6
+
+
+def test_a_log_tail_is_bounded() -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "failed", code="engine_failed", message="no", log_tail="x" * 100_000 + "END"))
+    row.refresh_from_db()
+    assert len(row.log_tail) <= 16_384
+    assert row.log_tail.endswith("END")
