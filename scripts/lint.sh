@@ -7,7 +7,7 @@ export LLMGW_DATA
 LLMGW_DATA=$(mktemp -d)
 trap 'rm -rf "$LLMGW_DATA"' EXIT
 echo "==> style"; "$bin/ruff" check .; "$bin/ruff" format --check .
-echo "==> import contracts"; "$bin/lint-imports" --no-timings
+echo "==> import contracts"; "$bin/lint-imports"
 echo "==> types"; "$bin/mypy"
 echo "==> system checks and migrations"; "$bin/python" manage.py check; "$bin/python" manage.py makemigrations --check --dry-run
 echo "==> OpenAPI schema"
