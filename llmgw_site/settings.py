@@ -94,6 +94,7 @@ WHITENOISE_USE_FINDERS = True
 
 # --- the console's look and sidebar
 UNFOLD = _theme.UNFOLD
+FORMAT_MODULE_PATH = ["llmgw_site.console.formats"]
 
 # --- sign-in and cookies
 AUTH_PASSWORD_VALIDATORS = [

@@ -96,17 +96,3 @@ def sentence(text: str) -> str:
     """A message with a capital at its start, unless it starts with a name or an id."""
     first = text.split(" ", 1)[0]
     return text[0].upper() + text[1:] if first.isalpha() and first.islower() and first not in NAMES else text
-
-
-@register.filter
-def words(name: str) -> str:
-    """A snake_case name as a label: `tokens_per_second` becomes `Tokens per second`."""
-    return name.replace("_", " ").capitalize()
-
-
-@register.filter
-def plain(value: str | float) -> str:
-    """A value of a job's result: numbers with separators and at most two decimals."""
-    if isinstance(value, bool | str):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import chat, jobs, overview
+from llmgw_site.console import chat, jobs, overview, users
+
+__all__ = ["app_name", "urlpatterns", "users"]
 
 app_name = "console"
 urlpatterns = [

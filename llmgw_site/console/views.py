@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from cluster.domain.explain import ModelStatus
 from cluster.domain.states import JOB_TERMINAL, JobState, NodeState, ReplicaState, StepState
@@ -46,6 +45,7 @@ class NodeView:
     disk_free: int | None
     cards: tuple[CardView, ...]
     engines: tuple[str, ...]
+    missing: tuple[str, ...]  # engines it cannot run, and why
     problems: tuple[str, ...]
     replicas: int
 
@@ -134,8 +134,7 @@ class JobView:
     cancel_requested: bool
     code: str
     message: str
-    log_tail: str
-    result: tuple[tuple[str, Any], ...]
+    result: tuple[tuple[str, str], ...]
     steps: tuple[StepView, ...]
 
     @property

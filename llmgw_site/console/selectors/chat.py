@@ -1,0 +1,36 @@
+"""What the chat page offers, and the keys it lives on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from catalog.models import ApiKey, Project
+from llmgw_site.console.selectors.cluster import cluster
+
+
+def first_project() -> Project | None:
+    """The project that the console's own keys belong to: the oldest, which the first start made."""
+    return Project.objects.order_by("created_at", "id").first()
+
+
+def live_keys(*, name: str, created_by: str) -> list[ApiKey]:
+    """Keys of this name that this actor issued and nobody revoked."""
+    return list(ApiKey.objects.filter(name=name, created_by=created_by, revoked_at__isnull=True))
+
+
+def chat_models() -> list[dict[str, Any]]:
+    """Models that could be chatted with, those that answer now first: name, ready, state, why, facts."""
+    found = []
+    for model in cluster().models:
+        ready = model.status.ready > 0 and model.status.enabled and not model.embeddings
+        facts = [model.engine, f"context {model.context:,} tokens" if model.context else ""]
+        found.append(
+            {
+                "name": model.name,
+                "ready": ready,
+                "state": "embeddings only" if model.embeddings else model.state,
+                "why": "it answers /v1/embeddings, not chats" if model.embeddings else model.status.reason,
+                "facts": " · ".join(fact for fact in facts if fact),
+            }
+        )
+    return sorted(found, key=lambda item: (not item["ready"], item["name"]))

@@ -1,0 +1,143 @@
+"""Nodes, models and replicas as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.models import Model, Profile
+from cluster.domain.explain import ModelStatus
+from cluster.domain.states import NodeState, ReplicaState
+from cluster.models import Node, Replica
+from cluster.selectors import database_now, statuses, world
+from llmgw_site.console.views import CardView, ModelView, NodeView, ReplicaView
+
+ANSWERING = (ReplicaState.READY, ReplicaState.DRAINING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The cluster at one moment."""
+
+    nodes: tuple[NodeView, ...]
+    models: tuple[ModelView, ...]
+    replicas: tuple[ReplicaView, ...]
+
+    @property
+    def in_flight(self) -> int:
+        return sum(replica.in_flight for replica in self.replicas if replica.state in ANSWERING)
+
+    @property
+    def slots(self) -> int:
+        """Requests that could be answered at once."""
+        return sum(replica.slots or 0 for replica in self.replicas if replica.state is ReplicaState.READY)
+
+
+def cluster() -> Cluster:
+    """Nodes, models and replicas as they stand: ten queries, however many there are."""
+    now = database_now()
+    picture = world(now)
+    _, status = statuses(picture, now)
+    states = {node.id: node.state for node in picture.nodes}
+    rows = list(
+        Replica.objects.select_related("model", "node", "profile")
+        .only(
+            "id", "run", "state", "state_since", "code", "message", "context", "slots", "memory", "in_flight", "attempt",
+            "model__name", "node__name", "profile__engine",
+        )
+        .exclude(state=ReplicaState.STOPPED.value, run=False)
+        .order_by("model__name", "slot")
+    )  # fmt: skip
+    replicas = tuple(_replica(row, states) for row in rows)
+    by_model: dict[str, list[ReplicaView]] = {}
+    for row, view in zip(rows, replicas, strict=True):
+        by_model.setdefault(row.model_id, []).append(view)
+    on_node: dict[str, int] = {}
+    for row in rows:
+        on_node[row.node_id] = on_node.get(row.node_id, 0) + 1
+    first: dict[str, Profile] = {}
+    for profile in Profile.objects.filter(enabled=True).order_by("-priority", "name"):
+        first.setdefault(profile.model_id, profile)
+    embeddings = set(Model.objects.filter(embeddings=True).values_list("id", flat=True))
+    models = tuple(
+        _model(item.id, status[item.id], by_model.get(item.id, []), first.get(item.id), item.id in embeddings)
+        for item in picture.models
+    )
+    nodes = tuple(
+        _node(row, states.get(row.id, NodeState.OFFLINE), on_node.get(row.id, 0))
+        for row in Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
+    )
+    return Cluster(nodes=nodes, models=models, replicas=replicas)
+
+
+def _replica(row: Replica, nodes: Mapping[str, NodeState]) -> ReplicaView:
+    lost = nodes.get(row.node_id, NodeState.OFFLINE) is NodeState.OFFLINE
+    return ReplicaView(
+        id=row.id,
+        model=row.model.name,
+        node=row.node.name,
+        state=ReplicaState.LOST if lost else ReplicaState(row.state),
+        state_since=row.state_since,
+        run=row.run,
+        code=row.code,
+        message=row.message,
+        engine=row.profile.engine if row.profile else "",
+        context=row.context,
+        slots=row.slots,
+        memory=row.memory,
+        in_flight=row.in_flight,
+        attempt=row.attempt,
+    )
+
+
+def _model(
+    model_id: str, status: ModelStatus, replicas: Iterable[ReplicaView], profile: Profile | None, embeddings: bool
+) -> ModelView:
+    answering = [item for item in replicas if item.state in ANSWERING]
+    contexts = [item.context for item in answering if item.context]
+    return ModelView(
+        id=model_id,
+        name=status.name,
+        status=status,
+        engine=profile.engine if profile else "",
+        context=min(contexts) if contexts else (profile.context or None) if profile else None,
+        slots=sum(item.slots or 0 for item in answering) or None,
+        in_flight=sum(item.in_flight for item in answering),
+        embeddings=embeddings,
+    )
+
+
+def _node(row: Node, state: NodeState, replicas: int) -> NodeView:
+    hardware: dict[str, Any] = row.hardware
+    total, free = hardware.get("memory_total") or None, hardware.get("memory_available")
+    return NodeView(
+        id=row.id,
+        name=row.name,
+        state=state,
+        last_seen_at=row.last_seen_at,
+        version=row.version,
+        cores=hardware.get("cores") or None,
+        load_1m=hardware.get("load_1m"),
+        memory_total=total,
+        memory_used=total - free if total is not None and free is not None else None,
+        disk_free=hardware.get("disk_free") or None,
+        cards=tuple(_card(card) for card in hardware.get("cards", ())),
+        engines=tuple(
+            f"{item['kind']} {item.get('version', '')}".strip() for item in row.engines if not item.get("problem")
+        ),
+        missing=tuple(f"no {item['kind']}: {item['problem']}" for item in row.engines if item.get("problem")),
+        problems=tuple(row.problems),
+        replicas=replicas,
+    )
+
+
+def _card(card: Mapping[str, Any]) -> CardView:
+    return CardView(
+        name=card.get("name") or card.get("uuid", "card"),
+        memory_used=card.get("memory_used"),
+        memory_total=card.get("memory_total"),
+        utilisation=card.get("utilisation"),
+        temperature_c=card.get("temperature_c"),
+        power_w=card.get("power_w"),
+    )
