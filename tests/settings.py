@@ -30,6 +30,7 @@ from llmgw_site.settings import *  # noqa: E402, F403 - after the environment is
 from llmgw_site.settings import DATABASES  # noqa: E402
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # signing in costs milliseconds, not a second
+WHITENOISE_AUTOREFRESH = True  # look static files up when asked for; listing them all costs each test client 100 ms
 CELERY_TASK_PUBLISH_RETRY = False  # without a broker a wake-up is lost at once; the rows are the truth
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": f"{TEST_DATA}/test.sqlite3"}  # a file, as in production: WAL, threads

@@ -10,6 +10,9 @@ from django.test import Client
 
 from tests.rows import a_token, a_user
 
+CLIENT = Client(raise_request_exception=False)
+"""One for all: it loads the middleware once, and callers differ by their token, not by cookies."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -31,12 +34,11 @@ class Caller:
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._client = Client(raise_request_exception=False)
 
     def __call__(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Answer:
         sent = {"authorization": f"Bearer {self._token}"} if self._token else {}
         data = raw if raw is not None else b"" if body is None else orjson.dumps(body)
-        response = self._client.generic(
+        response = CLIENT.generic(
             method,
             f"/api/v1/{path}",
             data,
