@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,10 +17,13 @@ from cluster import selectors as cluster
 from cluster.services import identity
 from cluster.services.locks import plan_lock
 from cluster.wire import WireError, from_dict, to_dict
+from llmgw_site.lib.logs import event
 from routing import selectors
 from routing.domain.records import Outcome, UsageRecord
 from routing.models import PublishedSnapshot
 from routing.models import UsageRecord as Row
+
+log = logging.getLogger(__name__)
 
 MAX_BATCH = 500
 """Records in one call."""
@@ -59,17 +64,30 @@ def publish() -> str:
     return version
 
 
-def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> list[str]:
-    """Store closed records, each once by its `record_id`. Returns the ids that are committed now, known ones included.
+@dataclass(frozen=True)
+class Stored:
+    """Ids that are committed now, and what could not be read: a record like that must not hold up the others."""
 
-    Raises WireError for a batch with something in it that is no record: nothing of it is stored.
+    ids: list[str]
+    refused: list[dict[str, str]]
+
+
+def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> Stored:
+    """Store closed records, each once by its `record_id`; one that is known already counts as stored.
+
+    Raises WireError for more than MAX_BATCH records.
     """
     if len(records) > MAX_BATCH:
         raise WireError(f"UsageBatch.records: at most {MAX_BATCH} records a call, not {len(records)}")
-    rows = {
-        record.record_id: _row(record, node_id)
-        for record in (from_dict(UsageRecord, item, f"records[{number}]") for number, item in enumerate(records))
-    }
+    rows: dict[str, Row] = {}
+    refused: list[dict[str, str]] = []
+    for number, item in enumerate(records):
+        try:
+            row = _row(from_dict(UsageRecord, item, f"records[{number}]"), node_id)
+        except WireError as error:
+            refused.append({"record_id": str(item.get("record_id", ""))[:64], "reason": str(error)})
+        else:
+            rows.setdefault(row.record_id, row)
     if rows:
         with transaction.atomic():
             Row.objects.bulk_create(rows.values(), ignore_conflicts=True)
@@ -78,18 +96,28 @@ def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> list[str]
                 if row.key_id:
                     used[row.key_id] = max(row.started_at, used.get(row.key_id, row.started_at))
             keys.touch(used=used)
-    return list(rows)
+    for wrong in refused:
+        event(log, "usage_record_refused", level=logging.ERROR, node_id=node_id, **wrong)
+    return Stored(list(rows), refused)
 
 
 def _row(record: UsageRecord, node_id: str) -> Row:
-    if not record.record_id or record.outcome not in _OUTCOMES:
-        raise WireError(f"record {record.record_id[:64]!r}: outcome {record.outcome!r} is not known")
+    """A record as a row; texts and figures that are too long for their columns are cut to what these hold."""
+    if not record.record_id:
+        raise WireError("record_id: empty")
     values = dataclasses.asdict(record)
     for name, value in values.items():
         if isinstance(value, str):
-            limit = Row._meta.get_field(name).max_length
-            values[name] = value[:limit]
+            values[name] = value[: Row._meta.get_field(name).max_length]
         elif isinstance(value, int) and not isinstance(value, bool):
-            values[name] = max(0, value)
-    values["started_at"] = datetime.fromtimestamp(record.started_at, tz=UTC)
+            values[name] = min(max(0, value), _MOST.get(name, 2**63 - 1))
+    if record.outcome not in _OUTCOMES:  # of a newer node
+        values["outcome"] = Outcome.FAILED.value
+    try:
+        values["started_at"] = datetime.fromtimestamp(record.started_at, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        raise WireError(f"started_at: {record.started_at!r} is no time") from None
     return Row(reported_by=node_id, **values)
+
+
+_MOST = {"status": 999}

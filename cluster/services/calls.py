@@ -128,9 +128,12 @@ def pairwise(private: str, public: str) -> bytes:
 
 
 def decode(body: bytes) -> Any:
-    """JSON of a node's message. Raises WireError."""
+    """JSON of a node's message. Raises WireError.
+
+    The character NUL, which clients can put into a model's name and PostgreSQL cannot store, becomes U+FFFD.
+    """
     try:
-        return orjson.loads(body)
+        return orjson.loads(body.replace(b"\\u0000", b"\\ufffd"))
     except orjson.JSONDecodeError as error:
         raise WireError(f"the body is no JSON: {error}") from None
 

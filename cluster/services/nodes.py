@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -16,7 +17,7 @@ from cluster.domain.states import ReplicaState
 from cluster.models import Node, Replica
 from cluster.selectors import from_unix
 from cluster.services import identity
-from cluster.wire import Heartbeat, ReplicaReport, Wanted, to_dict
+from cluster.wire import Heartbeat, ReplicaReport, Wanted, WireError, to_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
@@ -135,7 +136,7 @@ def _node_fields(beat: Heartbeat) -> dict[str, Any]:
         "engines": [{"kind": item.kind, "version": item.version, "problem": item.problem} for item in beat.engines],
         "problems": list(beat.problems),
         "snapshot_version": beat.snapshot_version[:100],
-        "spool_records": beat.spool_records,
+        "spool_records": _count(beat.spool_records),
     }
     if beat.address:
         fields["address"] = beat.address[:300]
@@ -182,14 +183,26 @@ def _observed(report: ReplicaReport) -> dict[str, Any]:
         "code": report.code[:64],
         "message": report.message,
         "log_tail": report.log_tail[-_LOG_TAIL:],
-        "attempt": max(0, report.attempt),
-        "pid": report.pid,
-        "port": report.port,
-        "started_at": from_unix(report.started_at) if report.started_at is not None else None,
-        "ready_at": from_unix(report.ready_at) if report.ready_at is not None else None,
-        "context": report.context,
-        "slots": report.slots,
-        "memory": report.memory,
-        "in_flight": max(0, report.in_flight),
-        "last_used_at": from_unix(report.last_used_at) if report.last_used_at is not None else None,
+        "attempt": _count(report.attempt),
+        "pid": _count(report.pid),
+        "port": _count(report.port),
+        "started_at": _time(report.started_at),
+        "ready_at": _time(report.ready_at),
+        "context": _count(report.context),
+        "slots": _count(report.slots),
+        "memory": _count(report.memory, most=2**63 - 1),
+        "in_flight": _count(report.in_flight),
+        "last_used_at": _time(report.last_used_at),
     }
+
+
+def _count(value: int | None, *, most: int = 2**31 - 1) -> int | None:
+    """What a column can hold of a figure."""
+    return None if value is None else min(max(0, value), most)
+
+
+def _time(seconds: float | None) -> datetime | None:
+    try:
+        return None if seconds is None else from_unix(seconds)
+    except (ValueError, OverflowError, OSError):
+        raise WireError(f"{seconds!r} is no time") from None

@@ -25,8 +25,9 @@ def snapshot(caller: Caller, request: HttpRequest) -> bytes | None:
 
 @node_call("POST")
 def usage(caller: Caller, request: HttpRequest) -> bytes:
-    """A UsageBatch in; the ids that are committed now out."""
+    """A UsageBatch in; the ids that are committed now out, and what could not be read."""
     batch = from_dict(UsageBatch, decode(caller.body))
     if batch.node_id != caller.node.id:
         raise WireError(f"UsageBatch.node_id: {caller.node.id} signed, not {batch.node_id[:40]}")
-    return orjson.dumps({"stored": services.store_usage(node_id=caller.node.id, records=batch.records)})
+    stored = services.store_usage(node_id=caller.node.id, records=batch.records)
+    return orjson.dumps({"stored": stored.ids, "refused": stored.refused})

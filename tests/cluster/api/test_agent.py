@@ -1,0 +1,184 @@
+"""cluster.api.agent: signed heartbeats, over the real view."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from cluster import selectors
+from cluster.models import ClusterIdentity, Node, Replica
+from cluster.services import calls, nodes
+from cluster.wire import Wanted, from_dict, to_dict
+from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
+
+pytestmark = pytest.mark.django_db
+PATH = "/api/v1/agent/heartbeat"
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def body(machine: Machine, *reports: Any, **fields: Any) -> bytes:
+    return orjson.dumps(to_dict(machine.beat(*reports, **fields)))
+
+
+def code(response: Any) -> str:
+    return str(json.loads(response.content)["error"]["code"])
+
+
+def test_a_heartbeat_is_answered_with_what_the_node_shall_do_signed(client: Client, machine: Machine) -> None:
+    machine.heartbeat()
+    a_model_row()
+    tick()
+    response = machine.post(client, PATH, body(machine))
+    assert response.status_code == 200
+    assert machine.proves(response)
+    wanted = from_dict(Wanted, json.loads(response.content))
+    assert [item.serve.model for item in wanted.replicas] == ["small"]
+    assert wanted.heartbeat == 1.0
+    assert abs(wanted.server_time - selectors.database_now()) < 5
+
+
+def test_an_answer_proves_nothing_about_another_call(client: Client, machine: Machine) -> None:
+    first = machine.post(client, PATH, body(machine))
+    machine.post(client, PATH, body(machine))
+    assert not machine.proves(first)
+
+
+def test_what_is_reported_is_written(client: Client) -> None:
+    machine, row = a_ready_replica()
+    response = machine.post(client, PATH, body(machine, report(row, "backoff", code="oom", message="no memory")))
+    assert response.status_code == 200
+    row.refresh_from_db()
+    assert (row.state, row.code, row.message) == ("backoff", "oom", "no memory")
+
+
+def test_a_node_that_is_not_enrolled_is_unknown(client: Client, machine: Machine) -> None:
+    response = machine.post(client, PATH, body(machine), node="node_nobody")
+    assert (response.status_code, code(response)) == (401, "node_unknown")
+
+
+def test_a_removed_node_is_refused_at_once(client: Client, machine: Machine) -> None:
+    nodes.remove(node_id=machine.node.id, actor="t")
+    response = machine.post(client, PATH, body(machine))
+    assert (response.status_code, code(response)) == (401, "node_removed")
+
+
+def test_a_client_key_is_worth_nothing_here(client: Client) -> None:
+    headers = {"x-llmgw-listener": "node", "authorization": "Bearer sk-llmgw-x"}
+    response = client.post(PATH, b"{}", content_type="application/json", headers=headers)
+    assert (response.status_code, code(response)) == (401, "node_signature_required")
+
+
+def test_over_the_client_listener_there_is_nothing(client: Client, machine: Machine) -> None:
+    content = body(machine)
+    headers = machine.headers("POST", PATH, content)
+    del headers["x-llmgw-listener"]
+    response = client.post(PATH, content, content_type="application/json", headers=headers)
+    assert (response.status_code, code(response)) == (404, "not_found")
+
+
+def test_a_call_that_was_answered_is_not_answered_again(client: Client, machine: Machine) -> None:
+    content = body(machine)
+    headers = machine.headers("POST", PATH, content)
+    answers = [client.post(PATH, content, content_type="application/json", headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 401]
+    assert code(answers[1]) == "call_repeated"
+
+
+@pytest.mark.parametrize(
+    ("tamper", "reason"),
+    [
+        (lambda headers: headers | {"x-llmgw-signature": "0" * 64}, "bad_signature"),
+        (lambda headers: headers | {"x-llmgw-counter": "999"}, "bad_signature"),
+        (lambda headers: headers | {"x-llmgw-boot": "other"}, "bad_signature"),
+    ],
+)
+def test_a_call_that_somebody_changed_is_refused(client: Client, machine: Machine, tamper: Any, reason: str) -> None:
+    content = body(machine)
+    headers = tamper(machine.headers("POST", PATH, content))
+    response = client.post(PATH, content, content_type="application/json", headers=headers)
+    assert (response.status_code, code(response)) == (401, reason)
+    assert Node.objects.get(id=machine.node.id).last_seen_at is None
+
+
+def test_another_body_under_the_signature_is_refused(client: Client, machine: Machine) -> None:
+    headers = machine.headers("POST", PATH, body(machine))
+    response = client.post(PATH, b"{}", content_type="application/json", headers=headers)
+    assert (response.status_code, code(response)) == (401, "body_changed")
+
+
+def test_a_call_from_another_time_is_refused(client: Client, machine: Machine) -> None:
+    response = machine.post(client, PATH, body(machine), now=selectors.database_now() - 121)
+    assert (response.status_code, code(response)) == (401, "clock_skew")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"node_id": 7}',
+        b'{"node_id": "x", "boot_id": "b", "sent_at": "now"}',
+        b'{"node_id": "x", "boot_id": "b", "sent_at": 1, "replicas": {}}',
+        b'{"node_id": "x", "boot_id": "b", "sent_at": 1, "replicas": [{"replica_id": "r"}]}',
+    ],
+)
+def test_a_message_that_cannot_be_read_is_a_400_and_changes_nothing(
+    client: Client, machine: Machine, content: bytes
+) -> None:
+    response = machine.post(client, PATH, content)
+    assert (response.status_code, code(response)) == (400, "bad_message")
+    assert Node.objects.get(id=machine.node.id).last_seen_at is None
+
+
+def test_a_node_speaks_for_itself_only(client: Client, machine: Machine) -> None:
+    response = machine.post(client, PATH, body(Machine()))
+    assert (response.status_code, code(response)) == (400, "bad_message")
+
+
+def test_fields_of_a_newer_node_are_ignored(client: Client, machine: Machine) -> None:
+    message = {**to_dict(machine.beat()), "v": 99, "mood": "fine"}
+    assert machine.post(client, PATH, orjson.dumps(message)).status_code == 200
+
+
+def test_a_body_over_the_bound_is_refused(client: Client, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_BODY", 100)
+    response = machine.post(client, PATH, body(machine, problems=("x" * 100,)))
+    assert (response.status_code, code(response)) == (413, "body_too_large")
+
+
+def test_only_post_is_answered(client: Client, machine: Machine) -> None:
+    assert machine.get(client, PATH).status_code == 404
+
+
+def test_the_whole_call_costs_few_queries_however_many_replicas_there_are(client: Client, machine: Machine) -> None:
+    machine.heartbeat()
+    costs = []
+    for number in (1, 30):
+        for n in range(number):
+            a_model_row(f"m{number}-{n}", profile={"memory": 1000})
+        tick()
+        content = body(machine, *(report(row, "ready") for row in Replica.objects.all()))
+        machine.post(client, PATH, content)
+        with CaptureQueriesContext(connection) as queries:
+            assert machine.post(client, PATH, content).status_code == 200
+        costs.append([item["sql"] for item in queries.captured_queries])
+    assert len(costs[0]) == len(costs[1]) <= 11, costs[0]
+
+
+def test_f05_processed_heartbeats_are_the_proof_that_somebody_listens(client: Client, machine: Machine) -> None:
+    machine.post(client, PATH, body(machine))
+    own = ClusterIdentity.objects.get()
+    assert own.listening_at is not None
+    assert own.listening_since is not None
