@@ -155,7 +155,9 @@ class ScriptedEngine:
         extra = [*script.headers, ["Content-Encoding", "gzip"]] if script.gzip else script.headers
         if script.gzip:
             body = gzip.compress(body)
-        writer.write(_head(script.status, [["Content-Type", "application/json"], ["Content-Length", len(body)], *extra]))
+        writer.write(
+            _head(script.status, [["Content-Type", "application/json"], ["Content-Length", len(body)], *extra])
+        )
         await asyncio.sleep(script.head_silent)
         if script.die_after is not None:
             writer.write(body[: len(body) // 2])

@@ -1,0 +1,207 @@
+"""Faults on the client's side: leaving at any stage, being counted once, memory over many streams, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from llmgw_site.lib.logs import setup
+from tests.routing.gateway.rig import ENGINE_KEY, KEY, NARROW, TINY, UNKNOWN, Rig, ask, rig, until
+
+CHAT = "/v1/chat/completions"
+
+
+async def leave(gw: Rig, body: dict[str, Any], *, after: int = 0) -> float:
+    """Send a request, leave once `after` pieces came (0: before the head); gives the time of leaving."""
+    begun = len(gw.engine.requests)
+
+    async def read() -> None:
+        async with gw.client.stream("POST", CHAT, json=body) as answer:
+            seen = 0
+            async for _ in answer.aiter_raw():
+                seen += 1
+                if seen == after:
+                    return
+
+    task = asyncio.ensure_future(read())
+    await until(lambda: len(gw.engine.requests) > begun)
+    if after:
+        await task
+    else:
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return time.monotonic()
+
+
+@pytest.mark.parametrize(
+    ("script", "streamed", "after"),
+    [
+        ({"never": True}, False, 0),
+        ({"never": True}, True, 0),
+        ({"head_silent": 30}, True, 0),
+        ({"tokens": 1000, "gap": 0.02}, True, 3),
+        ({"head_silent": 30}, False, 0),
+    ],
+    ids=["not-streamed", "in-prefill", "after-the-head", "mid-stream", "not-streamed-after-the-head"],
+)
+async def test_f27_the_engine_sees_a_client_leave_within_a_second(
+    tmp_path: Path, script: dict[str, Any], streamed: bool, after: int
+) -> None:
+    async with rig(tmp_path) as gw:
+        left = await leave(gw, ask(script, stream=streamed), after=after)
+        await until(lambda: gw.engine.last.aborted_at is not None)
+        assert (gw.engine.last.aborted_at or 0) - left < 1.0
+        record = await gw.record()
+        assert (record.outcome, record.status, record.code) == ("client_gone", 499, "client_gone")
+        if after:
+            assert record.estimated
+            assert (record.completion_tokens or 0) >= after
+        await gw.idle()
+        assert gw.gateway.flights.report().suspects == ()
+
+
+async def test_f27_a_client_that_leaves_within_its_body_is_recorded_and_forwards_nothing(tmp_path: Path) -> None:
+    async with rig(tmp_path) as gw:
+        _, writer = await asyncio.open_connection("127.0.0.1", gw.port)
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY.text}\r\nContent-Length: 100\r\n\r\n"
+        writer.write(head.encode() + b'{"model":')
+        await writer.drain()
+        await until(lambda: len(gw.gateway.app.active) == 1)
+        writer.close()
+        record = await gw.record()
+        assert (record.outcome, record.status) == ("client_gone", 499)
+        assert not gw.engine.requests
+
+
+async def test_f61_a_request_that_ends_twice_is_counted_once(tmp_path: Path) -> None:
+    """The engine dies at the moment the client leaves, again and again, at moments around each other."""
+    async with rig(tmp_path) as gw:
+        for round_ in range(12):
+            script = {"tokens": 50, "gap": 0.01, "die_after": 3 + round_ % 4}
+            with contextlib.suppress(httpx.RemoteProtocolError):
+                await leave(gw, ask(script, stream=True), after=2 + round_ % 5)
+        await gw.idle()
+        await until(lambda: len(gw.records()) == 12)
+        ids = [record.record_id for record in gw.records()]
+        assert len(set(ids)) == 12
+        assert {record.outcome for record in gw.records()} <= {"client_gone", "failed"}
+        total = sum(
+            sample.value
+            for family in gw.gateway.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == "llmgw_requests_total"
+        )
+        assert total == 12
+
+
+async def _many(gw: Rig, count: int, *, at_once: int = 50) -> None:
+    """`count` streams; each third is left in its middle."""
+    turns = iter(range(count))
+
+    async def worker() -> None:
+        for number in turns:
+            body = ask({"tokens": 6}, stream=True)
+            with contextlib.suppress(httpx.HTTPError):
+                async with gw.client.stream("POST", CHAT, json=body) as answer:
+                    async for _ in answer.aiter_raw():
+                        if number % 3 == 0:
+                            break
+
+    await asyncio.gather(*(worker() for _ in range(at_once)))
+    await gw.idle()
+
+
+def _growth(before: tracemalloc.Snapshot, after: tracemalloc.Snapshot) -> int:
+    only = [tracemalloc.Filter(True, "*/routing/*"), tracemalloc.Filter(True, "*/uvicorn/*")]
+    one, two = before.filter_traces(only), after.filter_traces(only)
+    return sum(item.size_diff for item in two.compare_to(one, "lineno"))
+
+
+@pytest.mark.parametrize(
+    ("count", "warm"),
+    [
+        pytest.param(300, 200, id="300"),
+        pytest.param(20_000, 2_000, id="20000", marks=[pytest.mark.prove, pytest.mark.timeout(1500)]),
+    ],
+)
+async def test_f30_memory_is_flat_over_streams_of_which_a_third_is_aborted(
+    tmp_path: Path, count: int, warm: int
+) -> None:
+    async with rig(tmp_path, access_log=False) as gw:
+        await _many(gw, warm)
+        gw.engine.requests.clear()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.take_snapshot()
+            await _many(gw, count)
+            gw.engine.requests.clear()
+            await until(lambda: len(gw.gateway.app.active) == 0)
+            gc.collect()
+            grown = _growth(before, tracemalloc.take_snapshot())
+        finally:
+            tracemalloc.stop()
+        assert grown < 256 * 1024, f"{grown} bytes more after {count} streams"
+        assert len(gw.records()) == warm + count
+        assert not gw.gateway.flights.counts
+        assert gw.gateway.upstream.connections < 256
+
+
+SECRETS = [
+    KEY.text,
+    NARROW.text,
+    UNKNOWN.text,
+    ENGINE_KEY,
+    "sk-other-vendor-5521",
+    "hunter2-cookie",
+    "my-private-prompt",
+]
+
+
+async def test_f31_no_secret_is_in_any_log_answer_spool_or_metric(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    setup(process="gateway", level="debug")
+    said: list[str] = []
+    error = json.dumps({"error": {"message": f"bad key {ENGINE_KEY}", "code": 500, "type": "server_error"}})
+    scripts: list[Any] = [
+        "my-private-prompt",
+        {"reset": True, "x": "my-private-prompt"},
+        {"status": 500, "body": error},
+        {"status": 401, "body": error},
+        {"tokens": 3, "die_after": 1},
+    ]
+    async with rig(tmp_path) as gw:
+        for secret in (KEY.text, NARROW.text, UNKNOWN.text, "sk-other-vendor-5521"):
+            headers = {"authorization": f"Bearer {secret}", "cookie": "hunter2-cookie", "x-api-key": secret}
+            for script in scripts:
+                for streamed in (False, True):
+                    body = ask(script, stream=streamed)
+                    with contextlib.suppress(httpx.HTTPError):
+                        said.append((await gw.client.post(CHAT, json=body, headers=headers)).text)
+            for path in ("/v1/models", f"/v1/models/{TINY}", "/v1/nothing", "/readyz", "/healthz"):
+                said.append((await gw.client.get(path, headers=headers)).text)
+            bad = await gw.client.post(CHAT, content=b'{"my-private-prompt', headers=headers)
+            said.append(bad.text)
+        await gw.idle()
+        from prometheus_client import generate_latest
+
+        said.append(generate_latest(gw.gateway.metrics.registry).decode())
+        said += [path.read_text() for path in gw.config.usage.glob("*")]
+    said += capfd.readouterr()
+    assert any('"event":"request"' in text for text in said)
+    assert any(KEY.prefix in text for text in said)
+    for text in said:
+        for secret in SECRETS:
+            assert secret not in text

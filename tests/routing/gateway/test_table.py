@@ -1,0 +1,95 @@
+"""Snapshot and engines in memory: swapped whole, kept over missing and broken files, matched by replica or name."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from cluster.wire import EnginesFile, StartingReplica, to_dict
+from llmgw_site.lib.files import private_folder, write_atomic, write_json
+from routing.domain.snapshot import ModelEntry, Snapshot
+from routing.gateway.table import Table, View, compile_view
+from tests.routing.gateway.rig import COLD, TINY, config_for, local_engine, snapshot
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    config = config_for(tmp_path)
+    private_folder(config.snapshot_file.parent)
+    write_json(config.snapshot_file, to_dict(snapshot()))
+    write_json(config.engines_file, to_dict(EnginesFile(written_at=0.0, engines=(local_engine("rep_1", TINY, 1),))))
+    return Table(config, on_change=lambda view: None)
+
+
+def test_both_files_make_one_view(table: Table) -> None:
+    assert table.view == View()
+    assert table.look()
+    assert table.view.version == "e1:1"
+    assert [seat.replica_id for seat in table.view.routes[TINY].seats] == ["rep_1"]
+    assert table.view.routes[COLD].seats == ()
+    assert table.view.replicas == {"rep_1": "ready"}
+    assert not table.look()
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{", b"[]", b'{"version":1,"made_at":0}', b'{"keys":[{}],"version":"x","made_at":0}']
+)
+def test_a_broken_file_leaves_the_last_good_one_and_is_logged_once(
+    tmp_path: Path, table: Table, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.look()
+    before = table.view
+    with caplog.at_level(logging.INFO):
+        write_atomic(config_for(tmp_path).snapshot_file, garbage)
+        for _ in range(5):
+            assert not table.look()
+    assert table.view is before
+    assert [r.getMessage() for r in caplog.records].count("file_unreadable") == 1
+    write_json(config_for(tmp_path).snapshot_file, to_dict(snapshot("e1:2")))
+    assert table.look()
+    assert table.view.version == "e1:2"
+
+
+def test_a_file_that_is_gone_leaves_the_last_good_one(
+    tmp_path: Path, table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.look()
+    before = table.view
+    with caplog.at_level(logging.INFO):
+        config_for(tmp_path).engines_file.unlink()
+        config_for(tmp_path).snapshot_file.unlink()
+        for _ in range(3):
+            assert not table.look()
+    assert table.view is before
+    assert [r.getMessage() for r in caplog.records].count("file_missing") == 2
+
+
+def test_a_broken_engines_file_does_not_hide_a_new_snapshot(tmp_path: Path, table: Table) -> None:
+    table.look()
+    write_atomic(config_for(tmp_path).engines_file, b"{")
+    write_json(config_for(tmp_path).snapshot_file, to_dict(snapshot("e1:2")))
+    assert table.look()
+    assert table.view.version == "e1:2"
+    assert table.view.routes[TINY].seats
+
+
+def test_an_engine_serves_a_model_by_replica_id_or_by_name() -> None:
+    models = (ModelEntry(name="a", created=0, replicas=("rep_x",)), ModelEntry(name="b", created=0))
+    engines = (local_engine("rep_x", "other", 1), local_engine("rep_y", "b", 2), local_engine("rep_z", "c", 3))
+    view = compile_view(Snapshot(version="v", made_at=0.0, models=models), EnginesFile(written_at=0, engines=engines))
+    assert [seat.port for seat in view.routes["a"].seats] == [1]
+    assert [seat.port for seat in view.routes["b"].seats] == [2]
+
+
+def test_what_is_not_ready_is_told_as_waiting() -> None:
+    model = ModelEntry(name="a", created=0, replicas=("rep_1", "rep_2"))
+    file = EnginesFile(
+        written_at=0,
+        engines=(local_engine("rep_1", "a", 1, state="draining"),),
+        starting=(StartingReplica(replica_id="rep_2", model="a", state="failed", message="no file"),),
+    )
+    route = compile_view(Snapshot(version="v", made_at=0.0, models=(model,)), file).routes["a"]
+    assert route.seats == ()
+    assert {(item.state, item.message) for item in route.waiting} == {("failed", "no file"), ("draining", "")}
