@@ -29,8 +29,9 @@ async def _send(send: Any, status: int, headers: Headers, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def last_answer(refused: Refused) -> bytes:
-    """The refusal as the bytes of a connection's last answer."""
+def last_answer(refused: Refused, request_id: str = "") -> bytes:
+    """The refusal as the bytes of a connection's last answer; `request_id` is what its log line says."""
     status, headers, body = render(refused)
-    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    named = [(b"x-request-id", request_id.encode())] if request_id else []
+    lines = b"".join(b"%b: %b\r\n" % header for header in [*headers, *named])
     return b"%b%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], lines, body)

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
@@ -37,6 +38,7 @@ from routing.gateway.answers import last_answer
 
 log = logging.getLogger(__name__)
 
+_CYCLE = "llmgw.cycle"
 _LINGER = 1.0
 """Seconds for which a refused client may go on sending, so that it can read why (a reset would tear that up)."""
 _PROGRESS = 64 * 1024
@@ -166,6 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
                     f"The request body of {int(value)} bytes is over the bound of {bounds.body_bytes}: send less.",
                 )
         super().on_headers_complete()
+        self.scope[_CYCLE] = self.cycle  # type: ignore[typeddict-unknown-key]
         self._in_head = False
         self._in_body = True
         self._head_size = self._unwanted = 0
@@ -216,7 +219,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, refused: Refused) -> None:
         """Answer what is being read, if it is its turn, and close."""
-        event(log, "request_refused", code=refused.code, client=self.client[0] if self.client else None)
+        request_id = new_id("req")
+        client = self.client[0] if self.client else None
+        event(log, "request_refused", code=refused.code, request_id=request_id, client=client)
         self._refused = True
         self._in_head, in_body, self._in_body = False, self._in_body, False
         cycle = self.cycle
@@ -230,7 +235,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if cycle.response_started or self.pipeline:
                 self.transport.abort()
                 return
-        self.transport.write(last_answer(refused))
+        self.transport.write(last_answer(refused, request_id))
         if self.transport.can_write_eof():
             self.transport.write_eof()
             self.flow.resume_reading()
@@ -288,6 +293,40 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+
+class DirectWriter:
+    """Writes pieces of a started, chunked answer to the client without a coroutine. Call `direct_writer` for one."""
+
+    __slots__ = ("_cycle", "drain")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self.drain = cycle.flow.drain
+
+    @property
+    def disconnected(self) -> bool:
+        return self._cycle.disconnected
+
+    @property
+    def full(self) -> bool:
+        """The client has not read what is buffered: await `drain`."""
+        return self._cycle.flow.write_paused
+
+    def write(self, piece: bytes) -> bool:
+        """False: await `drain` before the next one. What a client that is gone is sent goes nowhere."""
+        cycle = self._cycle
+        if not cycle.disconnected:
+            cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return not cycle.flow.write_paused
+
+
+def direct_writer(scope: Any) -> DirectWriter | None:
+    """For an answer that has started; None under another server, or where the answer is not chunked."""
+    cycle = scope.get(_CYCLE)
+    if cycle is None or not cycle.chunked_encoding or scope["method"] == "HEAD":
+        return None
+    return DirectWriter(cycle)
 
 
 def protocol_class(config: Config) -> type[BoundedProtocol]:
