@@ -1,0 +1,152 @@
+"""`llmgw model`: what the cluster offers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_item, show_list
+from llmgw_site.lib.units import format_bytes, parse_bytes
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
+
+Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
+Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
+
+
+def size(row: dict[str, Any]) -> str:
+    return "-" if row["weights_size"] is None else format_bytes(row["weights_size"])
+
+
+def shape(row: dict[str, Any]) -> str:
+    """Architecture and quantization, as far as the file tells."""
+    parts = (row["facts"].get("architecture"), row["facts"].get("quantization"))
+    return " ".join(part for part in parts if part)
+
+
+def engines(row: dict[str, Any]) -> list[str]:
+    return sorted({profile["engine"] for profile in row["profiles"] if profile["enabled"]})
+
+
+COLUMNS: tuple[Column, ...] = (
+    "name", "enabled", "replicas", ("engine", engines), ("shape", shape), ("size", size),
+    ("added", lambda row: ago(row["created_at"])), "id",
+)  # fmt: skip
+
+
+@app.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """All models."""
+    show_list(api().all("models"), COLUMNS, as_json=as_json, empty="No models yet: add one with `llmgw model add`.")
+
+
+@app.command()
+def show(model: Ref, as_json: AsJson = False) -> None:
+    """One model, with its profiles and what its file says of itself."""
+    row = api().find("models", model, noun="model")
+    if as_json:
+        print_json(row)
+        return
+    plain = [name for name in row if name not in ("facts", "profiles", "weights_size")]
+    facts: list[Column] = [(f"facts {name}", _fact(name)) for name in row["facts"]]
+    show_item(row, as_json=False, fields=[*plain, ("weights_size", size), *facts])
+    print()
+    columns: list[Column] = [
+        "name",
+        "engine",
+        "enabled",
+        "priority",
+        "context",
+        "slots",
+        "threads",
+        "memory",
+        "args",
+        "env",
+    ]
+    show_list(row["profiles"], columns, as_json=False, empty="No profiles: it cannot run until it has one.")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What clients put into `model`.")],
+    weights: Annotated[str, typer.Argument(help="The GGUF file (the first part, if it has several), on the nodes.")],
+    description: Annotated[str, typer.Option(help="For people.")] = "",
+    replicas: Annotated[int, typer.Option(min=0, help="Copies that shall run.")] = 1,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Add it without starting it.")] = False,
+    embeddings: Annotated[bool | None, typer.Option(help="Answers /v1/embeddings; left out: as its file says.")] = None,
+    sha256: Annotated[str, typer.Option(help="SHA-256 that the weights must have.")] = "",
+    engine: Annotated[str, typer.Option(help="llama.cpp or vllm.")] = "llama.cpp",
+    context: Annotated[int, typer.Option(min=0, help="Tokens per request; 0: what the engine chooses.")] = 0,
+    slots: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 1,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: what the node says.")] = 0,
+    memory: Annotated[str, typer.Option(help="Memory to reserve, such as 2GiB; 0: estimated.")] = "0",
+    arg: Annotated[list[str] | None, typer.Option(help="Further argument of the engine; may be repeated.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the engine; may be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a model with its first profile. It starts at once, unless --disabled."""
+    try:
+        reserve = parse_bytes(memory)
+    except ValueError as error:
+        raise CliError(ExitCode.USAGE, f"--memory: {error}") from None
+    pairs = [item.partition("=") for item in env or []]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise CliError(ExitCode.USAGE, "--env: write NAME=VALUE")
+    profile = {"engine": engine, "context": context, "slots": slots, "threads": threads, "memory": reserve,
+               "args": arg or [], "env": {name: value for name, _, value in pairs}}  # fmt: skip
+    body: dict[str, Any] = {
+        "name": name,
+        "weights_path": os.path.normpath(Path(weights).expanduser().absolute()),
+        "description": description,
+        "replicas": replicas,
+        "enabled": not disabled,
+        "weights_sha256": sha256,
+        "profile": profile,
+    }
+    if embeddings is not None:
+        body["embeddings"] = embeddings
+    row = api().post("models", body)
+    if as_json:
+        print_json(row)
+        return
+    print(f"Added {row['name']} ({row['id']}).")
+    if engine == "llama.cpp" and not row["facts"]:
+        print(f"The server has no file {row['weights_path']}; the node that runs it must have one.", file=sys.stderr)
+
+
+@app.command()
+def enable(model: Ref, why: Why = "") -> None:
+    """Have a model running again."""
+    row = _act(model, "enable", why)
+    print(f"{row['name']} is enabled.")
+
+
+@app.command()
+def disable(model: Ref, why: Why = "") -> None:
+    """Refuse new requests to a model, let running ones finish, stop it."""
+    row = _act(model, "disable", why)
+    print(f"{row['name']} is disabled.")
+
+
+@app.command()
+def remove(model: Ref) -> None:
+    """Remove a model from the catalogue. Its weights stay on the disk."""
+    client = api()
+    row = client.find("models", model, noun="model")
+    client.delete(f"models/{row['id']}")
+    print(f"Removed {row['name']}.")
+
+
+def _act(model: str, action: str, why: str) -> dict[str, Any]:
+    client = api()
+    row = client.find("models", model, noun="model")
+    answer: dict[str, Any] = client.post(f"models/{row['id']}/{action}", {"why": why})
+    return answer
+
+
+def _fact(name: str) -> Any:
+    return lambda row: row["facts"][name]
