@@ -10,16 +10,21 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import setup_logging
-from kombu import Queue
+from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "llmgw_site.settings")
 
 from workers.schedule import beat_schedule
 
+QUEUES = ("ticks", "jobs")
+
 app = Celery("llmgw")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(
-    task_queues=(Queue("ticks"), Queue("jobs")),
+    # each with an exchange and key of its own: on a shared one every message would reach both
+    task_queues=tuple(Queue(name, Exchange(name), routing_key=name) for name in QUEUES),
+    task_default_exchange="jobs",
+    task_default_routing_key="jobs",
     task_default_queue="jobs",
     task_routes={"workers.tasks.reconcile.*": {"queue": "ticks"}, "workers.tasks.sweep.*": {"queue": "ticks"}},
     beat_schedule=beat_schedule(),

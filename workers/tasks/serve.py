@@ -37,6 +37,8 @@ ATTEMPTS = 3
 GIVE_UP = 20.0
 """Seconds that "no node can ever run it" must stand before the job believes it: nodes may just be reporting in."""
 NEVER = frozenset({"no_suitable_node", "too_little_memory", "too_few_cores", "engine_missing", "engine_broken"})
+HASH_LOOK = 1.0
+"""Seconds to wait for a digest in one look; small files are done in the first."""
 SMOKE_TRY = 15.0
 """Seconds in which the key and the replica must have reached the gateway before the job is put down for a moment."""
 
@@ -70,10 +72,10 @@ def verify(context: Context) -> Piece:
     found = context.job.found("find")
     try:
         work = hashing.look(Path(found["path"]))
-        if not work.result.done():
-            done = f"{format_bytes(work.done)} of {format_bytes(work.size)}"
-            return Piece(progress=work.progress, detail=done, again_in=0.2)
-        digest = work.result.result()
+        digest = work.result.result(timeout=HASH_LOOK)
+    except TimeoutError:
+        done = f"{format_bytes(work.done)} of {format_bytes(work.size)}"
+        return Piece(progress=work.progress, detail=done, again_in=0.2)
     except OSError as error:
         raise Refused(Kind.INVALID, "weights_unreadable", f"{found['path']} cannot be read: {error.strerror}") from None
     if found["expected"] and digest != found["expected"]:
@@ -176,7 +178,7 @@ def ask(context: Context) -> Piece:
             except smoke.NotYet as reason:
                 if time.monotonic() > until:
                     return Piece(progress=0.1, detail=str(reason), again_in=2.0)
-                time.sleep(0.2)
+                time.sleep(0.4)
     speed = f"{answer.tokens_per_second:.0f} tokens/s" if answer.tokens_per_second else f"{answer.total_s:.2f} s"
     return Piece(
         done=True,
