@@ -28,38 +28,38 @@ class Counts:
     completion: int | None = None
     cached: int | None = None
     estimated: bool = False
+    by_usage: bool = False  # from a usage object, which llama.cpp's timings do not overrule
 
 
 def _whole(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def read_usage(usage: Any, counts: Counts) -> bool:
-    """Take an OpenAI usage object over; embeddings have no completion. False: it holds no counts."""
+def read_usage(usage: Any, counts: Counts) -> None:
+    """Take an OpenAI usage object over, if it holds counts; embeddings have no completion."""
     if type(usage) is not dict:
-        return False
+        return
     prompt, completion = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens"))
     if prompt is None and completion is None:
-        return False
+        return
     counts.prompt, counts.completion, counts.estimated = prompt, completion, False
+    counts.by_usage = True
     details = usage.get("prompt_tokens_details")
     cached = _whole(details.get("cached_tokens")) if type(details) is dict else None
     if cached is not None:
         counts.cached = cached
-    return True
 
 
-def read_timings(timings: Any, counts: Counts) -> bool:
+def read_timings(timings: Any, counts: Counts) -> None:
     """Take llama.cpp's `timings` over: `prompt_n` tokens were computed, `cache_n` came from the cache."""
     if type(timings) is not dict:
-        return False
+        return
     prompt, cached = _whole(timings.get("prompt_n")), _whole(timings.get("cache_n"))
     predicted = _whole(timings.get("predicted_n"))
     if prompt is None or predicted is None:
-        return False
+        return
     counts.prompt, counts.completion, counts.cached = prompt + (cached or 0), predicted, cached
     counts.estimated = False
-    return True
 
 
 def find_counts(data: bytes, counts: Counts) -> int:
@@ -68,7 +68,6 @@ def find_counts(data: bytes, counts: Counts) -> int:
     Within a JSON string the quotes would be escaped, so these are real fields. Returns where an object begins that
     does not end within `data` (the caller brings more), else -1.
     """
-    seen_usage = False
     for match in _USAGE.finditer(data):
         end = jsonbytes.value_end(data, match.end())
         if end < 0:
@@ -78,12 +77,11 @@ def find_counts(data: bytes, counts: Counts) -> int:
         except orjson.JSONDecodeError:
             continue
         if match[1] == b"usage":
-            seen_usage = read_usage(value, counts) or seen_usage
-        elif not seen_usage:
-            if counts.prompt is None or counts.estimated:
-                read_timings(value, counts)
-            elif counts.cached is None:
-                counts.cached = _whole(value.get("cache_n"))
+            read_usage(value, counts)
+        elif not counts.by_usage:
+            read_timings(value, counts)
+        elif counts.cached is None:
+            counts.cached = _whole(value.get("cache_n"))
     return -1
 
 
@@ -120,6 +118,7 @@ class StreamMeter:
         self._strip = strip
         self._reader = Reader()
         self._events = 0
+        self._plain = False  # the first token was seen and no event is unfinished: the common state
 
     @property
     def at_boundary(self) -> bool:
@@ -129,8 +128,7 @@ class StreamMeter:
     def feed(self, piece: bytes, now: float) -> bytes:
         """What of this piece goes to the client; `now` in seconds of the caller's clock."""
         if (
-            self.first_token_at is not None
-            and not self._reader.held
+            self._plain
             and piece.endswith(b"\n\n")
             and b'"usage"' not in piece
             and b"[DONE]" not in piece
@@ -154,6 +152,7 @@ class StreamMeter:
         if len(self._reader.held) > MOST_HELD:
             kept.append(self._reader.held)
             self._reader.held = b""
+        self._plain = self.first_token_at is not None and not self._reader.held
         if not self._strip:
             return piece
         if not dropped and not before and not self._reader.held:

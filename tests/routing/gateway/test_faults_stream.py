@@ -170,11 +170,15 @@ async def test_f16_the_openai_package_raises(tmp_path: Path) -> None:
         chunks = await client.chat.completions.create(
             model=TINY, messages=[{"role": "user", "content": script}], stream=True
         )
-        seen = 0
+        seen: list[Any] = []
+
+        async def read() -> None:
+            async for chunk in chunks:
+                seen.append(chunk)
+
         with pytest.raises(openai.APIError):
-            async for _ in chunks:
-                seen += 1
-        assert seen == 2
+            await read()
+        assert len(seen) == 2
 
 
 async def test_f16_an_end_without_done_is_no_clean_end(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""Which engine answers, or why none does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.choose import Route, Seat, Waiting, choose
+from routing.domain.snapshot import KeyEntry, ModelEntry
+
+KEY = KeyEntry(key_id="k", sha256="", prefix="sk-", project_id="p")
+NARROW = KeyEntry(key_id="k", sha256="", prefix="sk-", project_id="p", models=("other",))
+
+
+def seat(name: str, slots: int = 1) -> Seat:
+    return Seat(replica_id=name, host="h", port=1, key="", slots=slots)
+
+
+def pick(route: Route | None, key: KeyEntry = KEY, **other: object) -> Seat | Refused:
+    arguments = {"name": "m", "embeddings": False, "in_flight": {}, "dice": 0.0, **other}
+    return choose(route, key, **arguments)  # type: ignore[arg-type]
+
+
+def route(*seats: Seat, waiting: tuple[Waiting, ...] = (), **model: object) -> Route:
+    return Route(model=ModelEntry(name="m", created=0, **model), seats=seats, waiting=waiting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given_route", "key", "code", "kind"),
+    [
+        (None, KEY, "model_not_found", Kind.NOT_FOUND),
+        (route(seat("a")), NARROW, "model_not_found", Kind.NOT_FOUND),
+        (route(seat("a"), enabled=False), NARROW, "model_not_found", Kind.NOT_FOUND),
+        (route(seat("a"), enabled=False), KEY, "model_disabled", Kind.UNAVAILABLE),
+        (route(seat("a"), embeddings=True), KEY, "wrong_endpoint", Kind.INVALID),
+        (route(), KEY, "model_not_ready", Kind.UNAVAILABLE),
+    ],
+)
+def test_refusals_in_their_order(given_route: Route | None, key: KeyEntry, code: str, kind: Kind) -> None:
+    refused = pick(given_route, key)
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.kind) == (code, kind)
+
+
+def test_what_is_not_allowed_reads_like_what_does_not_exist() -> None:
+    one, two = pick(None), pick(route(seat("a")), NARROW)
+    assert isinstance(one, Refused)
+    assert isinstance(two, Refused)
+    assert (one.message, one.param, one.extra) == (two.message, two.param, two.extra)
+
+
+def test_the_nearest_to_ready_says_why() -> None:
+    waiting = tuple(Waiting(state=state, message=f"m-{state}") for state in ("failed", "starting", "backoff"))
+    refused = pick(route(waiting=waiting))
+    assert isinstance(refused, Refused)
+    assert "m-starting" in refused.message
+    assert refused.retry_after == 3
+
+
+def test_without_any_replica_the_controllers_reason_is_told() -> None:
+    refused = pick(route(code="no_room", reason="no node has 40 GiB free"))
+    assert isinstance(refused, Refused)
+    assert "no node has 40 GiB free" in refused.message
+    assert refused.extra == {"state": "absent", "reason": "no_room"}
+
+
+def test_a_state_of_a_newer_agent_is_told_as_it_is() -> None:
+    refused = pick(route(waiting=(Waiting(state="hibernating"),)))
+    assert isinstance(refused, Refused)
+    assert "hibernating" in refused.message
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 20)), min_size=1, max_size=6),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_the_least_loaded_per_slot_is_chosen(spec: list[tuple[int, int]], dice: float) -> None:
+    seats = [seat(f"r{n}", slots) for n, (slots, _) in enumerate(spec)]
+    in_flight = {f"r{n}": count for n, (_, count) in enumerate(spec)}
+    chosen = pick(route(*seats), in_flight=in_flight, dice=dice)
+    assert isinstance(chosen, Seat)
+    least = min(in_flight[s.replica_id] / s.slots for s in seats)
+    assert in_flight[chosen.replica_id] / chosen.slots == least
+
+
+def test_dice_decide_among_equals_and_only_there() -> None:
+    both = route(seat("a"), seat("b"))
+    assert [pick(both, dice=d).replica_id for d in (0.0, 0.49, 0.5, 0.99)] == ["a", "a", "b", "b"]  # type: ignore[union-attr]
+    assert pick(both, dice=0.99, in_flight={"b": 1}) == seat("a")
+
+
+def test_a_seat_that_was_tried_is_left_out() -> None:
+    assert pick(route(seat("a"), seat("b")), without=("a",)) == seat("b")
+    assert isinstance(pick(route(seat("a")), without=("a",)), Refused)

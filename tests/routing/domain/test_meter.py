@@ -1,0 +1,154 @@
+"""Counting while bytes pass: the usage chunk goes, everything else stays, whatever the cuts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.domain.meter import BodyMeter, Counts, StreamMeter
+
+USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 4}}
+
+
+def event(value: Any) -> bytes:
+    return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"
+
+
+def token(text: str, **other: Any) -> bytes:
+    return event({"choices": [{"index": 0, "delta": {"content": text}}], **other})
+
+
+ROLE = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]})
+STOP = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+EXTRA = event({"choices": [], "usage": USAGE})
+DONE = b"data: [DONE]\n\n"
+TRICKY = token('say "usage": {"prompt_tokens": 99} and [DONE] and "choices": []')
+STREAM = ROLE + token("a") + TRICKY + b": ping\n\n" + token("c") + STOP + EXTRA + DONE
+
+
+def run(pieces: list[bytes], *, strip: bool) -> tuple[bytes, StreamMeter]:
+    meter = StreamMeter(strip=strip)
+    out = b"".join(meter.feed(piece, float(number)) for number, piece in enumerate(pieces))
+    return out + meter.finish(), meter
+
+
+def cut(data: st.DataObject, stream: bytes) -> list[bytes]:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    edges = [0, *cuts, len(stream)]
+    return [stream[a:b] for a, b in itertools.pairwise(edges)]
+
+
+@given(st.data(), st.booleans())
+def test_any_split_strips_the_usage_chunk_and_nothing_else(data: st.DataObject, strip: bool) -> None:
+    out, meter = run(cut(data, STREAM), strip=strip)
+    assert out == (STREAM.replace(EXTRA, b"") if strip else STREAM)
+    assert meter.counts == Counts(prompt=11, completion=3, cached=4, by_usage=True)
+    assert meter.done
+    assert meter.error is None
+    assert meter.first_token_at is not None
+
+
+@given(st.data(), st.integers(0, len(STREAM)), st.booleans())
+def test_a_stream_that_is_cut_anywhere_loses_no_byte(data: st.DataObject, end: int, strip: bool) -> None:
+    part = STREAM[:end]
+    out, meter = run(cut(data, part), strip=strip)
+    assert out == (part.replace(EXTRA, b"") if strip else part)
+    assert meter.counts.estimated == (meter.counts.completion is not None and EXTRA not in part)
+
+
+def test_one_piece_in_is_the_same_piece_out() -> None:
+    meter = StreamMeter(strip=True)
+    for piece in (ROLE, token("a"), token("b"), TRICKY, STOP, token("c") + token("d")):
+        assert meter.feed(piece, 0.0) is piece
+    assert meter.feed(EXTRA, 0.0) == b""
+    assert meter.feed(DONE, 0.0) is DONE
+
+
+def test_the_first_token_is_the_first_with_something_generated() -> None:
+    for first in (
+        token("a"),
+        event({"choices": [{"delta": {"reasoning_content": "hm"}}]}),
+        event({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}),
+        event({"choices": [{"text": "a"}]}),
+    ):
+        meter = StreamMeter(strip=True)
+        meter.feed(b": ping\n\n", 1.0)
+        meter.feed(ROLE, 2.0)
+        assert meter.first_token_at is None
+        meter.feed(first, 3.0)
+        meter.feed(token("z"), 4.0)
+        assert meter.first_token_at == 3.0
+
+
+@pytest.mark.parametrize(
+    ("last", "wanted"),
+    [
+        (event({"choices": [{"delta": {}}], "usage": USAGE}), Counts(prompt=11, completion=3, cached=4, by_usage=True)),
+        (
+            event({"choices": [{"delta": {}}], "timings": {"prompt_n": 5, "cache_n": 2, "predicted_n": 9}}),
+            Counts(prompt=7, completion=9, cached=2),
+        ),
+        (
+            event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9}, "timings": {"prompt_n": 5, "cache_n": 2, "predicted_n": 9}}),
+            Counts(prompt=7, completion=9, cached=2, by_usage=True),
+        ),
+        (
+            event({"choices": [], "timings": {"prompt_n": 5, "cache_n": 2, "predicted_n": 8}, "usage": {"prompt_tokens": 7, "completion_tokens": 9}}),
+            Counts(prompt=7, completion=9, cached=2, by_usage=True),
+        ),
+        (event({"choices": [], "usage": None}), Counts(completion=2, estimated=True)),
+        (event({"choices": [], "usage": {"prompt_tokens": "x"}}), Counts(completion=2, estimated=True)),
+    ],
+)  # fmt: skip
+def test_where_counts_come_from(last: bytes, wanted: Counts) -> None:
+    _, meter = run([token("a"), last, DONE], strip=True)
+    assert meter.counts == wanted or (meter.counts.estimated and wanted.estimated)
+
+
+def test_timings_in_every_chunk_count_up_to_the_last_one() -> None:
+    pieces = [token("a", timings={"prompt_n": 5, "cache_n": 0, "predicted_n": n}) for n in (1, 2, 3)]
+    _, meter = run(pieces, strip=True)
+    assert meter.counts == Counts(prompt=5, completion=3, cached=0)
+
+
+def test_a_usage_in_a_chunk_with_choices_is_not_taken_out() -> None:
+    last = event({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": USAGE})
+    out, _ = run([token("a"), last, DONE], strip=True)
+    assert last in out
+
+
+def test_an_error_event_is_remembered_by_its_code() -> None:
+    for error, code in (
+        ({"message": "x", "code": 500}, "engine_error"),
+        ({"code": "boom"}, "boom"),
+        ("x", "engine_error"),
+    ):
+        _, meter = run([token("a"), event({"error": error})], strip=True)
+        assert (meter.error, meter.done) == (code, False)
+    _, meter = run([token("a"), token("b", error=None), DONE], strip=True)
+    assert meter.error is None
+
+
+@given(st.data(), st.booleans())
+def test_a_document_is_counted_for_any_split(data: st.DataObject, first: bool) -> None:
+    text = {"choices": [{"message": {"content": 'x "usage": {"prompt_tokens": 1} ' * 30}}]}
+    value = {"usage": USAGE, **text} if first else {**text, "usage": USAGE}
+    meter = BodyMeter()
+    for piece in cut(data, json.dumps(value).encode()):
+        meter.feed(piece)
+    assert meter.counts == Counts(prompt=11, completion=3, cached=4, by_usage=True)
+
+
+def test_a_large_document_is_not_kept() -> None:
+    meter = BodyMeter()
+    meter.feed(b'{"data":[')
+    for _ in range(100):
+        meter.feed(b"0.123456," * 10_000)
+        assert len(meter._held) <= 16
+    meter.feed(b'0],"usage":{"prompt_tokens":5,"total_tokens":5}}')
+    assert meter.counts == Counts(prompt=5, by_usage=True)
