@@ -151,7 +151,7 @@ def _piece(job: JobView, worker: str, then: Run, kinds: Mapping[str, Kind]) -> P
     except (LostJob, SoftTimeLimitExceeded):
         raise
     except Refused as refused:  # 4
-        _fail(job, worker, then, refused.code, refused.message)
+        _fail(job, worker, then, refused.code, refused.message, refused.extra)
         return None
     except Exception:
         log.exception("job_step_broke", extra={"f": {"job_id": job.id, "step": then.step.name}})
@@ -171,9 +171,11 @@ def _piece(job: JobView, worker: str, then: Run, kinds: Mapping[str, Kind]) -> P
     return piece
 
 
-def _fail(job: JobView, worker: str, then: Run, code: str, message: str) -> None:
+def _fail(
+    job: JobView, worker: str, then: Run, code: str, message: str, extra: Mapping[str, Any] | None = None
+) -> None:
     event(log, "job_step_failed", level=logging.WARNING, job_id=job.id, step=then.step.name, code=code, why=message)
-    data = {**then.step.data, "code": code}
+    data = {**then.step.data, **(extra or {}), "code": code}
     noted = jobs.note(
         job_id=job.id, worker=worker, number=then.step.number, state=StepState.FAILED, detail=message, data=data
     )

@@ -150,11 +150,11 @@ def wait(context: Context) -> Piece:
         return Piece(done=True, detail="a replica is ready")
     for row in rows:
         if row.state == ReplicaState.FAILED or (row.state == ReplicaState.BACKOFF and row.attempt >= ATTEMPTS):
-            context.tell(data={"log_tail": row.log_tail, "replica_id": row.id})
             raise Refused(
                 Kind.UPSTREAM,
                 row.code or "engine_failed",
                 f"the engine does not start: {row.message or 'no reason given'}; its last words are with the replica {row.id}",
+                extra={"replica_id": row.id, "log_tail": row.log_tail},
             )
     data: dict[str, Any] = {}
     if status.code in NEVER:

