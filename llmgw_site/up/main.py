@@ -10,6 +10,7 @@ from llmgw_site.lib.config import Config, ConfigError, load
 from llmgw_site.lib.errors import Refused
 from llmgw_site.up import ports, processes
 from llmgw_site.up.lock import Lock
+from llmgw_site.up.quickstart import env_path
 from llmgw_site.up.supervisor import Supervisor
 from llmgw_site.up.terminal import Terminal
 
@@ -36,6 +37,7 @@ def run(config: Config, *, keep_engines: bool = False) -> int:
         print(f"llmgw: {error}", file=sys.stderr)
         return 1
     try:
+        env_path(config).unlink(missing_ok=True)  # of an `up` that was killed: it says "ready", and we are not yet
         left = processes.services_of(config.data)
         if left:  # the supervisor before us was killed; we hold the lock, so nobody else cares for these
             terminal.say(f"ending {len(left)} processes of an `up` that was killed")

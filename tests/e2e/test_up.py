@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_from_the_first_start_to_ctrl_c_and_on_again(fresh_stack: Stack) -> None
     assert stack.data.stat().st_mode & 0o777 == 0o700
 
     # no secret in a log, no request of our own refused
-    for log in (stack.data / "logs").iterdir():
+    for log in filter(Path.is_file, (stack.data / "logs").rglob("*")):
         text = log.read_text(errors="replace")
         assert first["LLMGW_API_KEY"] not in text, log
         assert first["LLMGW_ADMIN_TOKEN"] not in text, log
@@ -103,7 +104,10 @@ def test_f11_a_killed_supervisor_is_followed_by_one_that_goes_on_without_any_han
         process.kill()
         process.wait()
         process = stack.spawn()
-    wait_for(stack.env_file.exists, seconds=60, what=f"up: {stack.tail()}")
+    wait_for(
+        lambda: stack.log.read_text().count("llmgw is ready") > 1 and stack.env_file.exists(),
+        seconds=60, what=f"up: {stack.tail()}",
+    )  # fmt: skip
     assert stack.answers()
     assert len(stack.engines()) == 1
     assert len(stack.api().all("models")) == 1
@@ -118,7 +122,9 @@ def test_services_of_a_killed_supervisor_end_and_its_engine_stays(fresh_stack: S
     stack.process.wait()
     wait_for(lambda: stack.pids() == [], seconds=10, what="services to end")
     assert stack.engines() == engines
-    stack.start()
+    stack.spawn()
+    wait_for(lambda: not stack.env_file.exists(), what="the killed one's word to be taken back")
+    wait_for(stack.env_file.exists, seconds=60, what=f"up: {stack.tail()}")
     assert stack.engines() == engines
     assert stack.answers()
 
