@@ -6,6 +6,7 @@ One asyncio loop; the machine is called from it only. What blocks (spawning, fsy
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import signal
@@ -49,7 +50,7 @@ from workers.agent.state import Phase, Rules
 from workers.agent.store import IntentStore, WantedStore
 
 log = logging.getLogger(__name__)
-BUSY_TICK, IDLE_TICK, TRIM_EVERY = 0.1, 1.0, 2.0
+BUSY_TICK, IDLE_TICK, TRIM_EVERY, STOP_TIMEOUT = 0.1, 1.0, 2.0, 5.0
 
 
 class Agent:
@@ -91,10 +92,10 @@ class Agent:
     async def stop(self) -> None:
         """Let go of everything; engines run on."""
         await self._socket.stop()
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=STOP_TIMEOUT)
         for child in self._children.values():
             asyncio.get_running_loop().remove_reader(child.pidfd)
             child.forget()
@@ -246,10 +247,10 @@ class Agent:
         while True:
             self._busy.clear()
             if self._idle():
-                try:
-                    await asyncio.wait_for(self._busy.wait(), IDLE_TICK)
-                except TimeoutError:
-                    pass
+                # not wait_for: in Python 3.11 it can swallow a cancellation that meets the event
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_TICK):
+                        await self._busy.wait()
             else:
                 await asyncio.sleep(BUSY_TICK)
             self.handle(Tick())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import logging
 import socket
@@ -22,7 +23,7 @@ from workers.agent.usage import Spool
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
-HARDWARE_EVERY, MEMORY_EVERY = 10.0, 5.0
+HARDWARE_EVERY, MEMORY_EVERY, READINGS_TICK = 10.0, 5.0, 1.0
 USAGE_IDLE, USAGE_BEHIND = 1.0, 0.05
 
 
@@ -68,10 +69,10 @@ class Reporter:
         if not eager:
             await asyncio.sleep(pause)
             return
-        try:
-            await asyncio.wait_for(self._agent.report_now.wait(), pause)
-        except TimeoutError:
-            pass
+        # not wait_for: in Python 3.11 it can swallow a cancellation that meets the event, and stop() would wait for ever
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._agent.report_now.wait()
 
     def _take(self, wanted: Wanted) -> None:
         self._agent.wanted.write(wanted)
@@ -169,22 +170,25 @@ class Reporter:
     # --- readings -------------------------------------------------------------------------------------------------
 
     async def run_readings(self) -> None:
-        """Hardware and engine builds each 10 s, memory of engines each 5 s."""
-        next_hardware = 0.0
+        """Hardware and engine builds each 10 s; memory of engines each 5 s, and at once for a new one."""
+        next_hardware = next_memory = 0.0
         while True:
             try:
-                if time.monotonic() >= next_hardware:
-                    next_hardware = time.monotonic() + HARDWARE_EVERY
+                now = time.monotonic()
+                if now >= next_hardware:
+                    next_hardware = now + HARDWARE_EVERY
                     self._hardware = await asyncio.to_thread(probe.hardware, self._config.data, self._cards)
                     self._builds = tuple(engine.build() for engine in self._agent.engines.values())
-                pids = [report.pid for report in self._agent.machine.reports() if report.pid is not None]
-                self._memory = await asyncio.to_thread(_memory_of, pids)
+                pids = {report.pid for report in self._agent.machine.reports() if report.pid is not None}
+                if now >= next_memory or pids != set(self._memory):
+                    next_memory = now + MEMORY_EVERY
+                    self._memory = await asyncio.to_thread(_memory_of, pids)
             except Exception:
                 log.exception("readings_failed")
-            await asyncio.sleep(MEMORY_EVERY)
+            await asyncio.sleep(READINGS_TICK)
 
 
-def _memory_of(leaders: list[int]) -> dict[int, int | None]:
+def _memory_of(leaders: set[int]) -> dict[int, int | None]:
     return {leader: probe.proportional_memory(probe.group_of(leader)) for leader in leaders}
 
 

@@ -68,7 +68,9 @@ class Controller:
         self.sign_with: bytes | None = KEY
         self.status = 200
         self._seen = signing.Seen()
-        config = uvicorn.Config(self._app, host="127.0.0.1", port=self.port, log_config=None, lifespan="off")
+        config = uvicorn.Config(
+            self._app, host="127.0.0.1", port=self.port, log_config=None, lifespan="off", interface="asgi3"
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
 
