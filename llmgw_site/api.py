@@ -113,7 +113,7 @@ class BoundedJSONParser(BaseParser):
                 Kind.INVALID, "invalid_json", f"The body is not valid JSON ({str(error)[:200]}): send an object."
             ) from None
         if not isinstance(data, dict):
-            raise Refused(Kind.INVALID, "invalid_json", "The body is valid JSON but no object: send {...}.")
+            raise Refused(Kind.INVALID, "not_an_object", "The body is valid JSON but no object: send {...}.")
         return data
 
 
@@ -218,7 +218,9 @@ def as_refused(error: Exception, request: Any) -> Refused:
         case IntegrityError():
             _log(error, request, "row_conflict", logging.WARNING)
             return Refused(
-                Kind.CONFLICT, "conflict", "Somebody else changed the same rows at the same time: look, then try again."
+                Kind.CONFLICT,
+                "changed_meanwhile",
+                "Somebody else changed the same rows at the same time: look, then try again.",
             )
         case OperationalError():
             request_id = _log(error, request, "database_failed", logging.ERROR)

@@ -41,6 +41,7 @@ def watched(row: models.Model, names: Iterable[str] | None = None) -> dict[str, 
 @transaction.atomic
 def add(row: Row, *, actor: str, message: str) -> Row:
     """Insert a new row."""
+    hold_parents(row)
     check(row)
     _save(row, force_insert=True)
     _record(row, actor=actor, kind=f"{noun(row)}_added", message=message, after=watched(row))
@@ -61,6 +62,7 @@ def change(row: Row, changes: Mapping[str, Any], *, actor: str, message: str, ki
     after = watched(fresh, changes)
     differing = [name for name in after if after[name] != before[name]]
     if differing:
+        hold_parents(fresh, differing)
         check(fresh)
         touched = [field.name for field in fresh._meta.concrete_fields if field.name == "updated_at"]
         _save(fresh, update_fields=[*differing, *touched])
@@ -102,6 +104,22 @@ def lock(row: Row) -> Row:
     if fresh is None:
         raise Refused(Kind.NOT_FOUND, "not_found", f"This {noun(row)} was removed meanwhile.")
     return fresh
+
+
+def hold_parents(row: models.Model, names: Iterable[str] | None = None) -> None:
+    """Keep the rows that this one points to from being removed before it is written.
+
+    PostgreSQL checks foreign keys at the commit, where it would be too late to say anything sensible.
+    """
+    for field in row._meta.concrete_fields:
+        pk = field.value_from_object(row) if isinstance(field, models.ForeignKey) else None
+        if pk is None or (names is not None and field.name not in names):
+            continue
+        parents: Any = field.related_model._default_manager  # type: ignore[union-attr]
+        if parents.select_for_update(no_key=True).filter(pk=pk).values_list("pk").first() is None:
+            raise Refused(
+                Kind.NOT_FOUND, "not_found", f"The {field.verbose_name} was removed meanwhile.", param=field.name
+            )
 
 
 def check(row: models.Model) -> None:
