@@ -20,7 +20,7 @@ from routing.gateway import listing
 from routing.gateway.access import AccessLog
 from routing.gateway.auth import identify
 from routing.gateway.chat import Generate, Parts
-from routing.gateway.errors import JSON, Headers, internal, render
+from routing.gateway.errors import JSON, Headers, internal, render, stopping
 from routing.gateway.exchange import CLIENT_GONE, ClientGone, Exchange, Receive, Scope, Send
 from routing.gateway.metrics import UNKNOWN
 
@@ -34,7 +34,6 @@ class App:
 
     def __init__(self, parts: Parts, access: AccessLog, web: Any) -> None:
         self.active: set[Exchange] = set()
-        self.stopping = False
         self._parts = parts
         self._access = access
         self._web = web
@@ -81,11 +80,10 @@ class App:
         except ClientGone:
             exchange.gone = True
         except asyncio.CancelledError:
-            if not exchange.gone:  # the process is stopping
-                exchange.code = "gateway_stopped"
-                raise
             if task is not None:
                 task.uncancel()
+            if not exchange.gone:  # the process stops, and the time for running requests is over
+                await self._refuse(exchange, stopping())
         except Exception:
             log.exception("request_failed", extra={"f": {"request_id": exchange.request_id}})
             await self._refuse(exchange, internal())
@@ -95,6 +93,14 @@ class App:
             if exchange.watcher is not None:
                 exchange.watcher.cancel()
             self._settle(exchange, loop.time())
+
+    async def end(self) -> None:
+        """End what is still under way, so that everything is accounted for before the spool is closed."""
+        tasks = [exchange.task for exchange in self.active if exchange.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
 
     async def _refuse(self, exchange: Exchange, error: Refused) -> None:
         if exchange.over:  # it failed in its very last step
@@ -164,7 +170,7 @@ class App:
     # --- health ---
 
     async def _health(self, path: str, method: str, send: Send) -> None:
-        """`/healthz`: the event loop turns. `/readyz`: keys and models are known, and the process is not stopping.
+        """`/healthz`: the event loop turns. `/readyz`: keys and models are known.
 
         Ready does not wait for an engine: with a snapshot in hand every request gets its right answer, also the 503
         that says why a model is not ready. How many models could answer now is told beside it.
@@ -177,11 +183,11 @@ class App:
             await _plain(send, 200, b'{"status":"ok"}', [])
             return
         view = self._parts.table.view
-        ready = bool(view.version) and not self.stopping
+        ready = bool(view.version)
         enabled = [route for route in view.routes.values() if route.model.enabled]
         body = orjson.dumps(
             {
-                "status": "ready" if ready else "stopping" if self.stopping else "no snapshot yet",
+                "status": "ready" if ready else "no snapshot yet",
                 "snapshot": view.version,
                 "models": {"enabled": len(enabled), "ready": sum(1 for route in enabled if route.seats)},
             }

@@ -96,7 +96,13 @@ class Generate:
         while True:
             try:
                 await self._forward(exchange, ask, seat, body)
+                if exchange.code:  # the engine's own error, passed on; its codes are no closed set
+                    self._parts.metrics.engine_failed(exchange.model, "engine_error")
                 return
+            except Refused as error:  # an answer that no engine of ours gives while it is well
+                self._parts.metrics.engine_failed(exchange.model, error.code)
+                self._parts.flights.suspect(seat.replica_id)
+                raise
             except UpstreamError as error:
                 self._note(exchange, seat, error)
                 if error.reached or tried:

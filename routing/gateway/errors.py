@@ -63,3 +63,10 @@ def internal() -> Refused:
     return Refused(
         Kind.INTERNAL, "internal_error", "llmgw failed on this request: tell an administrator the X-Request-Id."
     )
+
+
+def stopping() -> Refused:
+    """The process ends before the request did."""
+    return Refused(
+        Kind.UNAVAILABLE, "gateway_stopping", "The gateway is being restarted: send the request again.", retry_after=2
+    )

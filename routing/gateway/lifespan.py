@@ -64,8 +64,8 @@ class Gateway:
             self._tasks.append(asyncio.get_running_loop().create_task(_for_ever(run)))
 
     async def stop(self) -> None:
-        """After the listeners have ended: nothing is under way any more."""
-        self.app.stopping = True
+        """After the listeners have ended."""
+        await self.app.end()
         for task in (*self._tasks, *self._pings):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._pings, return_exceptions=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.routing.gateway.rig import ENGINE_KEY, KEY, SECOND, TINY, VECTORS, ask, rig
+from tests.routing.gateway.rig import ENGINE_KEY, KEY, SECOND, TINY, VECTORS, Rig, ask, rig, until
 
 
 async def test_a_chat_is_answered_by_the_engine_byte_for_byte_and_recorded(tmp_path: Path) -> None:
@@ -158,3 +159,61 @@ async def test_a_refusal_after_the_key_is_one_close_line(tmp_path: Path) -> None
             assert (await nobody.post(gw.url + "/v1/chat/completions", json=ask())).status_code == 401
         await gw.idle()
         assert len(gw.records()) == 1
+
+
+async def test_whatever_the_engine_answers_passes_byte_for_byte(tmp_path: Path) -> None:
+    odd = (
+        '{ "choices":[{"message":{"content":null,"reasoning_content":"hm","tool_calls":[{"id":"1","function":'
+        '{"name":"f","arguments":"{\\"a\\": 1.0}"}}]},"logprobs":{"content":[{"token":"\\u00e9","logprob":-0.10}]}}],\n'
+        ' "usage":{"prompt_tokens":3,"completion_tokens":2},"big":12345678901234567890123, "é":1e-7 }'
+    )
+    async with rig(tmp_path) as gw:
+        answer = await gw.chat({"body": odd})
+        assert answer.content == odd.encode()
+        assert (await gw.record()).completion_tokens == 2
+        body = ask({"tokens": 5, "timings": True, "ping": True}, stream=True, stream_options={"include_usage": True})
+        through = await gw.client.post("/v1/chat/completions", json=body)
+        async with httpx.AsyncClient() as client:
+            straight = await client.post(f"http://127.0.0.1:{gw.engine.port}/v1/chat/completions", json=body)
+        assert through.content == straight.content
+
+
+async def test_a_gateway_that_stops_ends_its_streams_visibly_and_records_them(tmp_path: Path) -> None:
+    got: list[bytes] = []
+
+    async def read(gw: Rig) -> None:
+        body = ask({"tokens": 99, "gap": 0.05}, stream=True)
+        async with gw.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async for piece in answer.aiter_raw():
+                got.append(piece)
+
+    async with rig(tmp_path) as gw:
+        reading = asyncio.ensure_future(read(gw))
+        await until(lambda: got)
+        await gw.gateway.stop()
+        with pytest.raises(httpx.RemoteProtocolError):
+            await reading
+        assert b"gateway_stopping" in got[-1]
+        assert b"[DONE]" not in b"".join(got)
+        record = gw.records()[-1]
+        assert (record.outcome, record.code, record.estimated) == ("failed", "gateway_stopping", True)
+
+
+async def test_a_request_is_one_log_line_in_the_format_of_all_logs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with rig(tmp_path) as gw:
+        await gw.chat(stream=True)
+        await gw.chat(model="absent")
+        await gw.idle()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if '"event":"request"' in line]
+    assert len(lines) == 2
+    one, two = lines
+    head = {"level": "info", "process": "gateway", "logger": "access", "event": "request"}
+    assert {name: one[name] for name in head} == head
+    wanted = {"key": KEY.prefix, "model": TINY, "replica": "rep_1", "status": 200, "outcome": "ok", "stream": True}
+    assert {name: one[name] for name in wanted} == wanted
+    assert (one["tokens_in"], one["tokens_out"], one["endpoint"]) == (7, 3, "chat.completions")
+    assert {"ts", "request_id", "queue_s", "first_token_s", "total_s"} <= set(one)
+    assert (two["status"], two["code"], two["outcome"]) == (404, "model_not_found", "refused")
+    assert "replica" not in two
