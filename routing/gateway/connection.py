@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
             if not self._body_seen:
                 self._body_seen = True
                 self._arm(self._last + self._idle_timeout)
-            response._wake()
+            response._came()
         elif not head_was_done and self._head_done:
             response._wake()
 

@@ -19,6 +19,7 @@ from routing.domain.snapshot import KeyEntry
 from routing.domain.sse import COMMENT, error_event
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
+from routing.gateway.protocol import DirectWriter
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -67,6 +68,7 @@ class Exchange:
         "status",
         "task",
         "watcher",
+        "writer",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, endpoint: str, now: float, began: float) -> None:
@@ -107,6 +109,7 @@ class Exchange:
         self.gone = False
         self.pings = False  # comments may be sent now
         self.sending = False
+        self.writer: DirectWriter | None = None
         self.task: asyncio.Task[Any] | None = None
         self.watcher: asyncio.Task[None] | None = None
 
@@ -189,6 +192,8 @@ class Exchange:
 
     async def ping(self, now: float) -> None:
         """Send a comment, and the status with it if that is still to be sent: from here on, errors are events."""
+        if self.writer is not None and self.writer.full:  # it has not even read what there is
+            return
         if self.over or not self.pings or self.sending or (self.meter is not None and not self.meter.at_boundary):
             return
         self.quiet_since = now

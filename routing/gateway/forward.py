@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import orjson
 
@@ -15,6 +16,7 @@ from routing.domain.sse import error_event
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
+from routing.gateway.protocol import DirectWriter, direct_writer
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
 
 ERROR_BODY = 64 << 10
@@ -90,15 +92,12 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers, *, s
         names = {name for name, _ in headers}
         headers += [item for item in UNBUFFERED if item[0] not in names]
         await exchange.start(200, headers)
-    now = asyncio.get_running_loop().time
-    send, read, feed = exchange.send, response.read, meter.feed
     try:
-        while piece := await read():
-            exchange.quiet_since = at = now()
-            if out := feed(piece, at):
-                exchange.sending = True
-                await send({"type": "http.response.body", "body": out, "more_body": True})
-                exchange.sending = False
+        writer = exchange.writer = direct_writer(exchange.scope)
+        if writer is not None:
+            await response.pump(_sink(exchange, meter, writer), writer.drain)
+        else:
+            await _relay(exchange, response, meter)
         rest = meter.finish()
         if not meter.done and meter.error is None:
             raise Broken("the stream ended without [DONE]", headers_received=True)
@@ -108,6 +107,29 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers, *, s
         exchange.sending = False
         exchange.first_token_at = meter.first_token_at
         meter.finish()
+
+
+def _sink(exchange: Exchange, meter: StreamMeter, writer: DirectWriter) -> Callable[[bytes], bool]:
+    """What is done with a piece as it comes from the socket: the hottest few lines of the gateway."""
+    now, feed, write = asyncio.get_running_loop().time, meter.feed, writer.write
+
+    def sink(piece: bytes) -> bool:
+        exchange.quiet_since = at = now()
+        out = feed(piece, at)
+        return write(out) if out else True
+
+    return sink
+
+
+async def _relay(exchange: Exchange, response: Response, meter: StreamMeter) -> None:
+    """The same under a server that offers no direct writing."""
+    now = asyncio.get_running_loop().time
+    while piece := await response.read():
+        exchange.quiet_since = at = now()
+        if out := meter.feed(piece, at):
+            exchange.sending = True
+            await exchange.send({"type": "http.response.body", "body": out, "more_body": True})
+            exchange.sending = False
 
 
 async def _error(exchange: Exchange, response: Response, seat: Seat) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 Headers = list[tuple[bytes, bytes]]
@@ -55,7 +56,18 @@ class Source(Protocol):
 class Response:
     """An answer whose head has come. Read it to its clean end (b""), or `abort` it."""
 
-    __slots__ = ("_connection", "_done", "_error", "_pieces", "_size", "_waiter", "headers", "status")
+    __slots__ = (
+        "_connection",
+        "_done",
+        "_error",
+        "_pieces",
+        "_sink",
+        "_size",
+        "_stopped",
+        "_waiter",
+        "headers",
+        "status",
+    )
 
     def __init__(self, connection: Source) -> None:
         self.status = 0
@@ -66,6 +78,8 @@ class Response:
         self._done = False
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Callable[[bytes], bool] | None = None
+        self._stopped: BaseException | bool = False
 
     async def read(self) -> bytes:
         """What has come since the last call, in one piece; b"" at the clean end.
@@ -74,17 +88,45 @@ class Response:
         """
         while not self._pieces and not self._done:
             await self._wait()
-        pieces = self._pieces
-        if pieces:
-            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
-            self._size = 0
-            if self._connection is not None and self._connection.paused:
-                self._connection.resume()
-            return piece
+        if self._pieces:
+            return self._take()
         if self._error is not None:
             raise self._error
         return b""
+
+    async def pump(self, sink: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+        """Hand what `read` would give to `sink`, until the clean end; raises as `read` does.
+
+        `sink` is called straight from the socket's event, so that a piece costs no wake-up of a task: it must not
+        block. Where it returns False, `drain` is awaited before it is called again. What it raises comes out here.
+        """
+        while True:
+            while self._pieces:
+                if not sink(self._take()):
+                    await drain()
+            if self._done:
+                break
+            self._sink = sink
+            try:
+                await self._wait()
+            finally:
+                self._sink = None
+            stopped, self._stopped = self._stopped, False
+            if isinstance(stopped, BaseException):
+                raise stopped
+            if stopped:
+                await drain()
+        if self._error is not None:
+            raise self._error
+
+    def _take(self) -> bytes:
+        pieces = self._pieces
+        piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._size = 0
+        if self._connection is not None and self._connection.paused:
+            self._connection.resume()
+        return piece
 
     def abort(self) -> None:
         """Drop the connection at once, so that the other side stops its work. Harmless after the end."""
@@ -104,6 +146,20 @@ class Response:
             raise
         finally:
             self._waiter = None
+
+    def _came(self) -> None:
+        """There are pieces: to the sink, or wake the reader."""
+        if self._sink is None:
+            self._wake()
+            return
+        try:
+            if self._sink(self._take()):
+                return
+            self._stopped = True
+        except BaseException as error:
+            self._stopped = error
+        self._sink = None
+        self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
