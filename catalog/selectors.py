@@ -125,8 +125,13 @@ def find(rows: QuerySet[Row], ref: str, *, noun: str, by: str = "name") -> Row:
 
 
 def only_project() -> Project:
-    """The project, where there is just one. Raises Refused where it has to be named."""
+    """The project to take where none was named: the only one, or the only one named `default` (`llmgw up` makes it).
+
+    Raises Refused where it has to be named.
+    """
     rows = list(Project.objects.all()[:2])
+    if len(rows) > 1:
+        rows = list(Project.objects.filter(name="default")[:2]) or rows
     if len(rows) != 1:
         problem = "there are several" if rows else "there is none yet"
         raise Refused(

@@ -43,7 +43,7 @@ def test_models_are_listed_shown_added_and_removed(stack: Stack) -> None:
     wait_for(lambda: stack.answers("tiny-cli"), seconds=30, what="the added model to answer", every=0.2)
     again = llmgw(stack, "model", "add", "tiny-cli", path)
     assert again.returncode == 1, again
-    removed = llmgw(stack, "model", "remove", "tiny-cli", "--yes")
+    removed = llmgw(stack, "model", "remove", "tiny-cli")
     assert removed.returncode == 0, removed.stderr + removed.stdout
     assert llmgw(stack, "model", "show", "tiny-cli").returncode == 4
 
