@@ -35,8 +35,8 @@ class JobsConsumer(AsyncJsonWebsocketConsumer):
     async def disconnect(self, code: int) -> None:
         await self.channel_layer.group_discard(GROUP, self.channel_name)
 
-    async def receive_json(self, content: Any, **kwargs: Any) -> None:
-        """Pages have nothing to say here."""
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
+        """Pages have nothing to say here; what they send is not even decoded."""
 
     async def job_changed(self, event: dict[str, Any]) -> None:
         """A worker wrote something: read it, pass it on."""

@@ -108,7 +108,7 @@ def _row(record: UsageRecord, node_id: str) -> Row:
     values = dataclasses.asdict(record)
     for name, value in values.items():
         if isinstance(value, str):
-            values[name] = value[: Row._meta.get_field(name).max_length]
+            values[name] = value[: _LENGTH[name]]
         elif isinstance(value, int) and not isinstance(value, bool):
             values[name] = min(max(0, value), _MOST.get(name, 2**63 - 1))
     if record.outcome not in _OUTCOMES:  # of a newer node
@@ -121,3 +121,4 @@ def _row(record: UsageRecord, node_id: str) -> Row:
 
 
 _MOST = {"status": 999}
+_LENGTH = {field.name: field.max_length for field in Row._meta.concrete_fields}

@@ -10,10 +10,11 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import setup_logging
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "llmgw_site.settings")
 
+from workers.beat import Beat
 from workers.schedule import beat_schedule
 
 QUEUES = ("ticks", "jobs")
@@ -22,7 +23,7 @@ app = Celery("llmgw")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(
     # each with an exchange and key of its own: on a shared one every message would reach both
-    task_queues=tuple(Queue(name, Exchange(name), routing_key=name) for name in QUEUES),
+    task_queues=tuple(Queue(name, Exchange(name), routing_key=name) for name in QUEUES),  # type: ignore[no-untyped-call]
     task_default_exchange="jobs",
     task_default_routing_key="jobs",
     task_default_queue="jobs",
@@ -31,6 +32,7 @@ app.conf.update(
     beat_max_loop_interval=1.0,
     imports=("workers.tasks.advance", "workers.tasks.reconcile", "workers.tasks.sweep"),
 )
+app.steps["worker"].add(Beat)
 
 
 @setup_logging.connect
