@@ -39,5 +39,4 @@ def fragment(request: HttpRequest, template: str, **context: Any) -> HttpRespons
     """Render parts of a page for `live.js`, with the server's time for the ages it counts on."""
     answer = render(request, template, context)
     answer.headers["X-Llmgw-Now"] = timezone.now().isoformat()
-    answer.headers["Cache-Control"] = "no-store"
     return answer

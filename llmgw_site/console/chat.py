@@ -7,7 +7,6 @@ from datetime import timedelta
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from catalog.services import actors, keys
@@ -26,14 +25,12 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 @access.page(*MAY_CHAT)
-@never_cache
 def models(request: HttpRequest) -> HttpResponse:
     """The models as they stand now, for the page that is open."""
     return JsonResponse({"models": selectors.chat_models()})
 
 
 @access.page(*MAY_CHAT)
-@never_cache
 @require_POST
 def key(request: HttpRequest) -> HttpResponse:
     """A key for this user's chats: {"key", "prefix", "expires_at"}. The ones before are revoked.

@@ -1,0 +1,54 @@
+"""Who may open what: the sign-in page for strangers, 403 for those without the permission."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from llmgw_site.console.theme import MAY_CHAT, MAY_SEE_JOBS
+from tests.llmgw_site.console.conftest import Person
+
+PAGES = {
+    "/admin/": (),
+    "/admin/overview/parts": (),
+    "/admin/jobs": MAY_SEE_JOBS,
+    "/admin/chat": MAY_CHAT,
+    "/admin/chat/models": MAY_CHAT,
+}
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/admin/jobs/job_x", "/admin/jobs/job_x/cancel", "/admin/chat/key"])
+def test_a_stranger_is_sent_to_sign_in(path: str, db: None) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith("/admin/login/?next=")
+
+
+@pytest.mark.parametrize("path", ["/admin/jobs", "/admin/chat", "/admin/overview/parts"])
+def test_an_account_that_is_not_staff_is_sent_to_sign_in(path: str, db: None) -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("outside", password="long-enough", is_superuser=True))
+    assert client.get(path).status_code == 302
+
+
+@pytest.mark.parametrize(("path", "needed"), PAGES.items())
+def test_a_page_opens_with_exactly_its_permissions(path: str, needed: tuple[str, ...], person: Person) -> None:
+    assert person(*needed).get(path).status_code == 200
+    for missing in needed:
+        others = [name for name in needed if name != missing]
+        refused = person(*others, name=f"without-{missing}").get(path)
+        assert refused.status_code == 403
+        assert missing in refused.content.decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/admin"])
+def test_the_front_door_leads_to_the_overview(path: str, admin: Client) -> None:
+    assert admin.get(path).headers["Location"] == "/admin/"
+
+
+def test_the_error_pages_stand_alone_and_show_nothing_of_the_inside(admin: Client) -> None:
+    answer = admin.get("/admin/jobs/job_unknown")
+    assert answer.status_code == 404
+    assert "There is no such page" in answer.content.decode()
+    assert "Traceback" not in answer.content.decode()

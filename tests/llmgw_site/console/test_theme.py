@@ -1,0 +1,47 @@
+"""The sidebar: every link leads somewhere, and shows only what one may open."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils.formats import date_format
+
+from llmgw_site.console.theme import UNFOLD
+from tests.llmgw_site.console.conftest import Person
+
+ITEMS: list[dict[str, Any]] = [item for group in UNFOLD["SIDEBAR"]["navigation"] for item in group["items"]]
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item["title"])
+def test_every_link_of_the_sidebar_opens_for_an_administrator(item: dict[str, Any], admin: Client) -> None:
+    assert admin.get(str(item["link"])).status_code == 200
+
+
+def test_the_sidebar_offers_only_what_the_user_may_open(person: Person) -> None:
+    page = person("cluster.view_job").get("/admin/").content.decode()
+    assert 'href="/admin/jobs"' in page
+    assert 'href="/admin/chat"' not in page
+    assert 'href="/admin/catalog/model/"' not in page
+    assert 'href="/admin/auth/user/"' not in page
+
+
+@pytest.mark.parametrize("path", ["img/icon.svg", "css/console.css", "css/chat.css", "js/live.js", "js/chat.js"])
+def test_the_pages_own_files_are_found(path: str) -> None:
+    from django.contrib.staticfiles import finders
+
+    assert finders.find(path)
+
+
+@pytest.mark.parametrize("path", ["/admin/auth/user/add/", "/admin/auth/group/add/", "/admin/password_change/"])
+def test_accounts_are_kept_in_the_consoles_look(path: str, admin: Client) -> None:
+    answer = admin.get(path)
+    assert answer.status_code == 200
+    assert "nav-sidebar" in answer.content.decode()
+
+
+def test_moments_are_written_so_that_they_sort_and_name_their_zone() -> None:
+    moment = datetime(2026, 11, 29, 15, 47, 5, tzinfo=UTC)
+    assert date_format(moment, "DATETIME_FORMAT") == "2026-11-29 15:47:05 UTC"
