@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ class Caller:
 
     def __call__(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Answer:
         sent = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        data = raw if raw is not None else b"" if body is None else orjson.dumps(body)
+        data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         response = CLIENT.generic(
             method,
             f"/api/v1/{path}",
