@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -105,7 +106,8 @@ class Starter:
             except Refused as refused:  # 5
                 raise self._refused(order, refused.code, refused.message, final=True) from None
             except OSError as error:  # 6
-                self._intents.drop(order.replica_id)
+                with contextlib.suppress(OSError):
+                    self._intents.drop(order.replica_id)
                 message = f"The engine could not be started: {error.strerror or error}."
                 raise self._refused(order, "spawn_failed", message) from None
 

@@ -74,6 +74,9 @@ class Agent:
         self._socket = LoadSocket(config.agent_socket, heard=self._heard, gone=lambda: self.handle(GatewayGone()))
         self._client = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=4))
         self._started = False
+        self._engines_stale = False
+        # Wall time at the start, then monotonic: a step of the machine's clock must not end a start or stretch a pause.
+        self._epoch = time.time() - time.monotonic()
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -134,8 +137,17 @@ class Agent:
     # --- events in, instructions out ------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> None:
-        for instruction in self.machine.handle(event, time.time()):
-            self._perform(instruction)
+        for instruction in self.machine.handle(event, self._epoch + time.monotonic()):
+            try:
+                self._perform(instruction)
+            except OSError as error:  # a full disk, for one: what can be done without it is done
+                log_event(
+                    log,
+                    "instruction_failed",
+                    level=logging.ERROR,
+                    instruction=repr(instruction)[:200],
+                    reason=str(error),
+                )
         if not self._idle():
             self._busy.set()
 
@@ -174,12 +186,14 @@ class Agent:
     def _write_engines(self) -> None:
         if not self._started:
             return  # until everything is adopted the file of the former agent is the better one
+        self._engines_stale = True
         engines_file.write(
             self.config.engines_file,
             engines=self.machine.engines(),
             starting=self.machine.starting(),
             written_at=time.time(),
         )
+        self._engines_stale = False
 
     def _heard(self, load: Load) -> None:
         self.handle(LoadReported(replicas=load.replicas, suspects=load.suspects))
@@ -254,6 +268,9 @@ class Agent:
             else:
                 await asyncio.sleep(BUSY_TICK)
             self.handle(Tick())
+            if self._engines_stale:
+                with contextlib.suppress(OSError):  # said once, by handle()
+                    self._write_engines()
 
     async def _trims(self) -> None:
         limit = self.config.engine_log_bytes

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,17 +121,3 @@ def find(data: Path) -> list[Found]:
         if replica and start_time is not None:
             found.append(Found(pid=pid, start_time=start_time, replica_id=replica.decode(errors="replace")))
     return found
-
-
-def stop_all(data: Path, *, grace: float = 5.0) -> list[int]:
-    """End every engine of this data folder: SIGTERM, after `grace` seconds SIGKILL; the pids. For `llmgw up`."""
-    engines = find(data)
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
-        left = [engine for engine in engines if start_time_of(engine.pid) == engine.start_time]
-        for engine in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(engine.pid, number)
-        end = time.monotonic() + patience
-        while time.monotonic() < end and any(start_time_of(e.pid) == e.start_time for e in left):
-            time.sleep(0.02)
-    return [engine.pid for engine in engines]

@@ -10,11 +10,14 @@ import socket
 import time
 from dataclasses import replace
 
-from cluster.wire import EngineBuild, Hardware, Heartbeat, ReplicaReport, Wanted
+import orjson
+
+from cluster.wire import EngineBuild, Hardware, Heartbeat, ReplicaReport, Wanted, WireError, from_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.units import format_bytes
+from routing.domain.snapshot import Snapshot
 from workers.agent import probe
 from workers.agent.events import WantedArrived
 from workers.agent.link import Link, LinkError
@@ -39,6 +42,7 @@ class Reporter:
         self._memory: dict[int, int | None] = {}
         self._spool = Spool(config.usage)
         self._waiting: int | None = None
+        self._spool_is_long = False
         self._snapshot_version = self._held_snapshot()
         self._snapshot_wanted = asyncio.Event()
         self._reachable: bool | None = None
@@ -75,7 +79,12 @@ class Reporter:
                 await self._agent.report_now.wait()
 
     def _take(self, wanted: Wanted) -> None:
-        self._agent.wanted.write(wanted)
+        try:
+            self._agent.wanted.write(wanted)
+        except (
+            OSError
+        ) as error:  # what is wanted is done all the same; only a restart without controllers would miss it
+            event(log, "wanted_not_kept", level=logging.ERROR, reason=str(error))
         self._agent.handle(WantedArrived(replicas=wanted.replicas))
         if wanted.snapshot_version and wanted.snapshot_version != self._snapshot_version:
             self._snapshot_wanted.set()
@@ -104,7 +113,7 @@ class Reporter:
         if self._hardware.cores and self._hardware.disk_free < self._config.data_free:
             room = format_bytes(self._hardware.disk_free)
             found.append(f"only {room} are free under {self._config.data}: make room")
-        if self._waiting is None and self._hardware.cores:
+        if self._spool_is_long:
             found.append("the usage spool is long: the controllers take its records too slowly, or not at all")
         return tuple(found)
 
@@ -134,6 +143,7 @@ class Reporter:
             try:
                 data = await self._link.snapshot(self._snapshot_version)
                 if data is not None:
+                    _check_snapshot(data)
                     await asyncio.to_thread(files.write_atomic, self._config.snapshot_file, data)
                     self._snapshot_version = self._held_snapshot()
                     event(log, "snapshot_taken", version=self._snapshot_version)
@@ -150,12 +160,13 @@ class Reporter:
         while True:
             pause = USAGE_IDLE
             try:
+                self._waiting = await asyncio.to_thread(self._spool.waiting)
+                self._spool_is_long = self._waiting is None
                 batch = await asyncio.to_thread(self._spool.next_batch)
                 if batch is not None:
                     stored = await self._link.usage(batch.records)
                     done = await asyncio.to_thread(self._spool.committed, batch, stored)
                     pause = USAGE_BEHIND if done else USAGE_IDLE
-                self._waiting = await asyncio.to_thread(self._spool.waiting)
                 failures = 0
             except LinkError as error:
                 pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
@@ -186,6 +197,14 @@ class Reporter:
             except Exception:
                 log.exception("readings_failed")
             await asyncio.sleep(READINGS_TICK)
+
+
+def _check_snapshot(data: bytes) -> None:
+    """Raise LinkError for what is no snapshot: the one at hand is better."""
+    try:
+        from_dict(Snapshot, orjson.loads(data))
+    except (orjson.JSONDecodeError, WireError) as error:
+        raise LinkError(f"the snapshot cannot be read: {error}") from None
 
 
 def _memory_of(leaders: set[int]) -> dict[int, int | None]:

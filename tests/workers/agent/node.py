@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -218,7 +219,7 @@ class Node:
     def close(self) -> None:
         if self.agent is not None:
             stop(self.agent)
-        process.stop_all(self.data, grace=0.5)
+        stop_engines(self.data, grace=0.5)
         self.controller.stop()
         wait_for(lambda: not self.pids(), what="engines to end")
 
@@ -246,3 +247,17 @@ def broken_weights(folder: Path) -> Path:
     shutil.copy(tiny_gguf(), path)
     os.truncate(path, 200_000)
     return path
+
+
+def stop_engines(data: Path, *, grace: float = 5.0) -> list[int]:
+    """End every engine of this data folder: SIGTERM, after `grace` seconds SIGKILL; the pids."""
+    engines = process.find(data)
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+        left = [engine for engine in engines if process.start_time_of(engine.pid) == engine.start_time]
+        for engine in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(engine.pid, number)
+        end = time.monotonic() + patience
+        while time.monotonic() < end and any(process.start_time_of(e.pid) == e.start_time for e in left):
+            time.sleep(0.02)
+    return [engine.pid for engine in engines]

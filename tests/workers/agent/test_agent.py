@@ -19,7 +19,7 @@ import pytest
 from cluster.wire import Load, ReplicaLoad, Wanted, WantedReplica, Weights, to_dict
 from tests.processes import alive, wait_for
 from tests.tiny import TEXT, tiny_gguf
-from tests.workers.agent.node import TOP, Node, R, broken_weights, chat, ended, serve_tiny
+from tests.workers.agent.node import KEY, TOP, Node, R, broken_weights, chat, ended, serve_tiny, stop_engines
 from workers.agent import enginelog, process
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.probe import proportional_memory
@@ -251,7 +251,7 @@ def test_a_node_that_restarts_serves_before_any_controller_answers(node: Node) -
     node.start_agent()
     first = node.wait_ready()
     node.end_agent(signal.SIGKILL)
-    process.stop_all(node.data)
+    stop_engines(node.data)
     node.controller.status = 500
     node.controller.beats.clear()
     node.start_agent()
@@ -272,16 +272,10 @@ def test_a_silent_broken_or_false_controller_changes_nothing(node: Node) -> None
     assert chat(engine) == TEXT
     assert node.engine() == engine
     beats = len(node.controller.beats)
-    node.controller.sign_with, node.controller.status = node_key(), 200
+    node.controller.sign_with, node.controller.status = KEY, 200
     node.want()
     wait_for(lambda: len(node.controller.beats) > beats, what="heartbeats to go on by themselves")
     assert node.engine() == engine
-
-
-def node_key() -> bytes:
-    from tests.workers.agent.node import KEY
-
-    return KEY
 
 
 def test_the_snapshot_is_fetched_once_per_version_and_written_whole(node: Node) -> None:
@@ -292,6 +286,19 @@ def test_the_snapshot_is_fetched_once_per_version_and_written_whole(node: Node) 
     wait_for(file.exists, what="the snapshot")
     assert file.read_bytes() == node.controller.snapshot
     wait_for(lambda: node.controller.beats[-1].snapshot_version == "E:1", what="its version in a heartbeat")
+
+
+def test_a_snapshot_that_cannot_be_read_leaves_the_one_at_hand(node: Node) -> None:
+    good = b'{"version": "E:1", "made_at": 1}'
+    node.controller.snapshot, node.controller.snapshot_version = good, "E:1"
+    node.start_agent()
+    file = node.data / "cluster" / "snapshot.json"
+    wait_for(file.exists, what="the snapshot")
+    node.controller.snapshot, node.controller.snapshot_version = b'{"version": 2}', "E:2"
+    wait_for(lambda: "snapshot_failed" in node.tail, what="the refusal in the log")
+    assert file.read_bytes() == good
+    node.controller.snapshot = b'{"version": "E:2", "made_at": 2}'
+    wait_for(lambda: file.read_bytes() == node.controller.snapshot, what="the next one")
 
 
 def test_usage_is_shipped_and_survives_a_killed_agent(node: Node) -> None:

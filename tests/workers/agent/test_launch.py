@@ -11,6 +11,7 @@ import pytest
 
 from cluster.wire import EngineBuild, Serve, Weights
 from llmgw_site.lib.config import Config, load
+from tests.workers.agent.node import stop_engines
 from workers.agent import process
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.events import Spawn
@@ -21,7 +22,7 @@ from workers.agent.store import IntentStore
 @pytest.fixture
 def config(tmp_path: Path) -> Iterator[Config]:
     yield load({"LLMGW_DATA": str(tmp_path / "data")})
-    process.stop_all(tmp_path / "data", grace=0.2)
+    stop_engines(tmp_path / "data", grace=0.2)
 
 
 def serve(path: Path, **changes: object) -> Serve:

@@ -14,7 +14,8 @@ from catalog.domain.engine_command import Command
 from cluster.wire import EngineBuild, Serve, WantedReplica, Weights
 from llmgw_site.lib.config import load
 from tests.processes import alive
-from workers.agent import process
+from tests.workers.agent.node import stop_engines
+from workers.agent import engines_file, process
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.events import WantedArrived
 from workers.agent.loop import Agent
@@ -55,7 +56,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     yield start
     for agent in agents:
         await agent.stop()
-    await asyncio.to_thread(process.stop_all, data, grace=0.2)
+    await asyncio.to_thread(stop_engines, data, grace=0.2)
 
 
 def want(agent: Agent, *args: str, run: bool = True, generation: int = 1, **more: Any) -> None:
@@ -142,6 +143,23 @@ async def test_a_noisy_engines_log_stays_bounded(make: Make) -> None:
     path = agent.starter.log_path(R)
     assert path.stat().st_size <= 100_000
     await until(lambda: path.stat().st_size <= 75_000)  # trimmed, so that new lines have room again
+
+
+async def test_a_full_disk_costs_the_file_not_the_engine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = await make()
+    write, full = engines_file.write, [True]
+
+    def sometimes(*args: Any, **more: Any) -> None:
+        if full[0]:
+            raise OSError(28, "No space left on device")
+        write(*args, **more)
+
+    monkeypatch.setattr(engines_file, "write", sometimes)
+    want(agent)
+    await until(lambda: report(agent).state == "ready")
+    assert b"rep_1" not in agent.config.engines_file.read_bytes()
+    full[0] = False
+    await until(lambda: b"rep_1" in agent.config.engines_file.read_bytes())
 
 
 async def test_many_replicas_come_and_go_side_by_side(make: Make) -> None:

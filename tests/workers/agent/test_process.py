@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import alive, wait_for
+from tests.workers.agent.node import stop_engines
 from workers.agent import enginelog, process
 
 SLEEP = "import signal; signal.pause()"
@@ -20,7 +21,7 @@ SLEEP = "import signal; signal.pause()"
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
-    process.stop_all(tmp_path, grace=0.2)
+    stop_engines(tmp_path, grace=0.2)
 
 
 def spawn(data: Path, code: str, *, replica: str = "rep_1", limit: int = 0, **env: str) -> process.Child:
@@ -111,11 +112,11 @@ def test_the_log_is_bounded_by_the_kernel_while_nobody_trims_and_the_engine_live
     assert (data / "rep_1.log").stat().st_size <= 50_000
 
 
-def test_stop_all_ends_even_what_ignores_sigterm(data: Path) -> None:
+def test_stop_engines_ends_even_what_ignores_sigterm(data: Path) -> None:
     deaf = spawn(data, "import signal; signal.signal(15, signal.SIG_IGN); open('up', 'w').close(); signal.pause()")
     polite = spawn(data, SLEEP, replica="rep_2")
     wait_for(lambda: (data / "up").exists())
-    assert set(process.stop_all(data, grace=0.3)) == {deaf.pid, polite.pid}
+    assert set(stop_engines(data, grace=0.3)) == {deaf.pid, polite.pid}
     for child in (deaf, polite):
         assert ended(child)
         child.reap()
