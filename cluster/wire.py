@@ -12,6 +12,7 @@ are ignored, missing ones have defaults, so controller N talks to nodes N-1. Siz
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -45,15 +46,21 @@ def from_dict(kind: type[T], data: Any, where: str = "") -> T:
     """Read a message of this kind. Raises WireError on a wrong type or a missing field that has no default."""
     if not isinstance(data, dict):
         raise WireError(f"{where or kind.__name__}: an object was expected, not {type(data).__name__}")
-    hints = typing.get_type_hints(kind)
     values = {}
-    for item in fields(kind):  # type: ignore[arg-type]
-        if item.name in data:
-            values[item.name] = _read(hints[item.name], data[item.name], f"{where or kind.__name__}.{item.name}")
+    for name, hint in _hints(kind):
+        if name in data:
+            values[name] = _read(hint, data[name], f"{where or kind.__name__}.{name}")
     try:
         return kind(**values)
     except TypeError as error:
         raise WireError(f"{where or kind.__name__}: {error}") from None
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """Names and types of a message's fields. Remembered: a snapshot holds the same few kinds thousands of times."""
+    hints = typing.get_type_hints(kind)
+    return tuple((item.name, hints[item.name]) for item in fields(kind))
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:

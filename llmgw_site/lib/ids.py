@@ -8,12 +8,12 @@ from __future__ import annotations
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
 
 
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]  # ten bits a step: ids are made for each request
+
+
 def _base32(value: int, length: int) -> str:
-    out = []
-    for _ in range(length):
-        out.append(_ALPHABET[value & 31])
-        value >>= 5
-    return "".join(reversed(out))
+    """`length` characters, an even number, of the lowest bits of `value`."""
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(5 * length - 10, -1, -10)])
 
 
 def make_id(kind: str, *, now_ms: int, entropy: bytes) -> str:

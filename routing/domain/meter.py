@@ -15,7 +15,7 @@ import orjson
 from routing.domain import jsonbytes
 from routing.domain.sse import DONE, MOST_HELD, Event, Reader
 
-_USAGE = re.compile(rb'"(usage|timings)"\s*:\s*(?=\{)')
+_OBJECT = re.compile(rb"\s*:\s*\{")
 LONGEST_USAGE = 16 << 10
 """Bytes that a usage object may have; what is longer is none."""
 
@@ -68,21 +68,32 @@ def find_counts(data: bytes, counts: Counts) -> int:
     Within a JSON string the quotes would be escaped, so these are real fields. Returns where an object begins that
     does not end within `data` (the caller brings more), else -1.
     """
-    for match in _USAGE.finditer(data):
-        end = jsonbytes.value_end(data, match.end())
-        if end < 0:
-            return match.start()
-        try:
-            value = orjson.loads(data[match.end() : end])
-        except orjson.JSONDecodeError:
-            continue
-        if match[1] == b"usage":
-            read_usage(value, counts)
-        elif not counts.by_usage:
-            read_timings(value, counts)
-        elif counts.cached is None:
-            counts.cached = _whole(value.get("cache_n"))
-    return -1
+    unfinished = -1
+    for name, usage in ((b'"usage"', True), (b'"timings"', False)):
+        at = data.find(name)
+        while at >= 0:
+            opening = _OBJECT.match(data, at + len(name))
+            if opening is not None:
+                end = jsonbytes.value_end(data, opening.end() - 1)
+                if end < 0:
+                    unfinished = at if unfinished < 0 else min(at, unfinished)
+                    break
+                _take(data[opening.end() - 1 : end], counts, usage=usage)
+            at = data.find(name, at + len(name))
+    return unfinished
+
+
+def _take(text: bytes, counts: Counts, *, usage: bool) -> None:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return
+    if usage:
+        read_usage(value, counts)
+    elif not counts.by_usage:
+        read_timings(value, counts)
+    elif counts.cached is None:
+        counts.cached = _whole(value.get("cache_n"))
 
 
 class BodyMeter:
