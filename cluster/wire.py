@@ -47,7 +47,7 @@ def from_dict(kind: type[T], data: Any, where: str = "") -> T:
     if not isinstance(data, dict):
         raise WireError(f"{where or kind.__name__}: an object was expected, not {type(data).__name__}")
     values = {}
-    for name, hint in _hints(kind):
+    for name, hint in _hints(kind):  # type: ignore[arg-type]
         if name in data:
             values[name] = _read(hint, data[name], f"{where or kind.__name__}.{name}")
     try:
