@@ -54,6 +54,14 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._poll = select.poll()
         self._response: Response | None = None
+        # Of the present request; set anew by `begin`.
+        self._fields: Headers = []
+        self._fields_size = self._head_size = 0
+        self._head_done = self._body_seen = self._complete = self._reusable = False
+        self._no_body = False
+        self._all_sent = True
+        self._sent = self._last = 0.0
+        self._first_byte_timeout = self._idle_timeout = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._writable: asyncio.Future[None] | None = None
@@ -187,7 +195,7 @@ class Connection(asyncio.Protocol):
         self._first_byte_timeout = first_byte_timeout
         self._idle_timeout = idle_timeout
         self._no_body = no_body
-        self._fields: Headers = []
+        self._fields = []
         self._fields_size = self._head_size = 0
         self._head_done = self._body_seen = self._complete = self._reusable = False
         self._sent = self._last = self.loop.time()

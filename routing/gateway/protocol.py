@@ -168,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
                     f"The request body of {int(value)} bytes is over the bound of {bounds.body_bytes}: send less.",
                 )
         super().on_headers_complete()
-        self.scope[_CYCLE] = self.cycle  # type: ignore[typeddict-unknown-key]
+        self.scope[_CYCLE] = self.cycle  # type: ignore[literal-required]
         self._in_head = False
         self._in_body = True
         self._head_size = self._unwanted = 0

@@ -49,7 +49,7 @@ async def relay(socket: str | None, scope: Any, headers: Headers, receive: Any, 
             proxy=None,
         )
     except InvalidStatus as refusal:
-        await _refuse(send, refusal.response.status_code, refusal.response.body or b"")
+        await _refuse(send, refusal.response.status_code, bytes(refusal.response.body or b""))
         return
     except (OSError, WebSocketException, ValueError) as error:
         event(log, "web_failed", path=scope["path"], reason=str(error), level=logging.WARNING)
