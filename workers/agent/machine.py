@@ -182,7 +182,7 @@ class Machine:
             elif event.verdict is Verdict.READY:  # it says that it is loaded: ask for a token
                 self._probe(replica, process, now, deep=True, cause="health says loaded")
             elif event.verdict is Verdict.BROKEN:
-                process.ending = ("engine_broken", event.message)
+                process.ending = ("engine_answers_wrong", event.message)
         elif event.verdict in (Verdict.READY, Verdict.BROKEN, Verdict.LOADING):
             process.silent, process.heard_at = 0, now
         else:

@@ -373,7 +373,7 @@ def test_an_engine_that_answers_nonsense_is_a_failed_start(bench: Bench) -> None
     bench.probed(launch, Verdict.BROKEN, message="/health answered 404")
     bench.only(Signal)
     bench.exited(launch, 0)
-    assert (bench.report.code, bench.report.message) == ("engine_broken", "/health answered 404")
+    assert (bench.report.code, bench.report.message) == ("engine_answers_wrong", "/health answered 404")
 
 
 def test_news_of_an_earlier_process_never_touches_its_successor(bench: Bench) -> None:

@@ -1,0 +1,131 @@
+"""workers.tasks.reconcile: the tick, and what it may say about nodes that are silent."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from catalog.models import Model
+from cluster import selectors
+from cluster.models import ClusterIdentity, Replica
+from cluster.domain.states import NodeState
+from llmgw_site.lib import files
+from routing.models import PublishedSnapshot
+from tests.cluster.rows import Machine, a_model_row, a_ready_replica, age
+from workers.tasks import reconcile
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def web() -> Iterator[None]:
+    """Something that answers on the socket of `web`, as long as the test lasts."""
+    path: Path = settings.CONFIG.web_socket
+    files.private_folder(path.parent)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+
+    def answer() -> None:
+        while True:
+            try:
+                link, _ = listener.accept()
+            except OSError:
+                return
+            with link:
+                link.recv(65536)
+                link.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+    path.unlink()
+    reconcile._web.cache_clear()
+
+
+def states() -> list[NodeState]:
+    return [node.state for node in selectors.world().nodes]
+
+
+def listened(since: float, at: float) -> None:
+    """As if controllers had processed heartbeats from so long ago to so long ago."""
+    now = timezone.now()
+    ClusterIdentity.objects.update(
+        listening_since=now - timedelta(seconds=since), listening_at=now - timedelta(seconds=at)
+    )
+
+
+def test_a_look_places_what_is_wanted_and_publishes_it() -> None:
+    a_model_row()
+    Machine().heartbeat()
+    assert len(reconcile.look().done) == 1
+    assert Replica.objects.count() == 1
+    assert Replica.objects.get().id in PublishedSnapshot.objects.get().payload
+    assert reconcile.look().done == ()
+
+
+def test_a_change_without_a_signal_is_found_by_the_next_look() -> None:
+    a_ready_replica()
+    Model.objects.update(enabled=False)
+    reconcile.look()
+    assert not Replica.objects.get().run
+
+
+def test_f05_after_a_stall_of_the_controllers_no_replica_is_lost(web: None) -> None:
+    machine, row = a_ready_replica()
+    Machine("spare").heartbeat()
+    age(machine.node, 600)
+    listened(since=3600, at=599)  # everything stood still for ten minutes
+    assert reconcile.look().done == ()
+    assert states() == [NodeState.ONLINE, NodeState.ONLINE]
+    assert list(Replica.objects.values_list("id", flat=True)) == [row.id]
+
+
+def test_f05_a_silence_that_was_heard_all_the_while_counts(web: None) -> None:
+    machine, row = a_ready_replica()
+    spare = Machine("spare")
+    spare.heartbeat()
+    age(machine.node, 600)
+    listened(since=3600, at=1)
+    reconcile.look()
+    assert states() == [NodeState.OFFLINE, NodeState.ONLINE]
+    assert Replica.objects.exclude(id=row.id).get().node_id == spare.node.id
+
+
+@pytest.mark.usefixtures("web")
+def test_while_web_answers_the_span_of_listening_grows() -> None:
+    Machine()
+    listened(since=100, at=5)
+    reconcile.look()
+    own = ClusterIdentity.objects.get()
+    assert (own.listening_at - own.listening_since).total_seconds() > 99
+
+
+def test_while_web_is_down_nobody_listens() -> None:
+    Machine()
+    listened(since=100, at=5)
+    before = ClusterIdentity.objects.get().listening_at
+    reconcile.look()
+    assert ClusterIdentity.objects.get().listening_at == before
+
+
+def test_a_busy_database_puts_the_tick_off_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.db import OperationalError
+
+    def busy(*args: Any) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(reconcile.apply, "commit", busy)
+    reconcile.reconcile()
