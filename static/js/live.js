@@ -33,6 +33,15 @@ function tickAges() {
     }
 }
 
+/* What a part says, without what differs from one rendering to the next: spelled-out ages, form tokens. */
+function substance(part) {
+    const copy = part.cloneNode(true);
+    for (const node of copy.querySelectorAll("time[data-ago]")) node.textContent = "";
+    for (const node of copy.querySelectorAll("input[name=csrfmiddlewaretoken]")) node.removeAttribute("value");
+    for (const node of copy.querySelectorAll("details[id]")) node.removeAttribute("open");
+    return copy.outerHTML;
+}
+
 class Live {
     constructor(root) {
         this.root = root;
@@ -45,7 +54,7 @@ class Live {
         this.busy = false;
         this.again = false;
         this.socketUp = false;
-        for (const part of root.querySelectorAll("[data-part]")) this.seen.set(part.dataset.part, null);
+        for (const part of root.querySelectorAll("[data-part]")) this.seen.set(part.dataset.part, substance(part));
         this.tell("ok");
         this.plan(0);
         document.addEventListener("visibilitychange", () => document.hidden || this.plan(0));
@@ -86,7 +95,7 @@ class Live {
         const page = new DOMParser().parseFromString(html, "text/html");
         for (const next of page.querySelectorAll("[data-part]")) {
             const name = next.dataset.part;
-            const text = next.outerHTML;
+            const text = substance(next);
             if (this.seen.get(name) === text) continue;
             const old = this.root.querySelector(`[data-part="${CSS.escape(name)}"]`);
             if (!old) continue;

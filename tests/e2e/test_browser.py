@@ -101,6 +101,15 @@ def test_a_job_that_is_opened_elsewhere_shows_up_by_itself(page: Page, stack: St
     expect(page.get_by_text("Attempt")).to_be_visible()
 
 
+def test_what_has_not_changed_is_left_alone(page: Page) -> None:
+    page.goto("/admin/jobs")
+    page.evaluate("document.querySelector('[data-part=jobs]').kept = true")
+    for _ in range(2):
+        with page.expect_response(re.compile("parts=1")):
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # asks at once
+    assert page.evaluate("document.querySelector('[data-part=jobs]').kept") is True
+
+
 def test_what_a_model_writes_never_becomes_markup(page: Page) -> None:
     page.goto("/admin/chat")
     made = page.evaluate(
