@@ -120,7 +120,7 @@ class KeyPages(_SecretPages):
             models=data["models"],
             expires_at=data["expires_at"],
         )
-        obj.pk = key.pk
+        obj.pk, obj.prefix = key.pk, key.prefix
         self.show_once(request, f"The API key {key.name}.", secret.text)
 
     def revoke(self, request: HttpRequest, row: Any) -> None:
@@ -169,7 +169,7 @@ class TokenPages(_SecretPages):
         token, secret = tokens.issue(
             actor=self.actor(request), user=data.get("user") or request.user, name=data["name"], days=data["days"]
         )
-        obj.pk, obj.user = token.pk, token.user
+        obj.pk, obj.prefix, obj.user = token.pk, token.prefix, token.user
         self.show_once(request, f"The admin token {token.name} of {token.user}.", secret.text)
 
     def revoke(self, request: HttpRequest, row: Any) -> None:

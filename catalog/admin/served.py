@@ -31,6 +31,11 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "name", "description", "enabled", "replicas", "weights_path", "weights_sha256", "embeddings", "project"
         ]  # fmt: skip
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "weights_path" in self.fields:  # absent for those who may only look
+            self.fields["weights_path"].required = True
+
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if data.get("weights_path") and "weights_path" in self.changed_data:
@@ -66,10 +71,13 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
 class ProfileInline(StackedInline):  # type: ignore[misc]
     model = Profile
     form = ProfileForm
-    fields = [("name", "engine", "enabled", "priority"), ("context", "slots", "threads", "memory"), "args", "env",
+    fields = [("name", "engine"), ("enabled", "priority"), ("context", "slots"), ("threads", "memory"), "args", "env",
               ("start_timeout", "drain_timeout")]  # fmt: skip
-    extra = 0
     show_change_link = False
+
+    def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
+        """A new model shows its first profile; left as it is, it is the default one."""
+        return 0 if obj else 1
 
 
 @admin.register(Model)

@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
                 ('weights_path', models.CharField(blank=True, help_text='File on the nodes that run it.', max_length=1024)),
                 ('weights_size', models.PositiveBigIntegerField(blank=True, help_text='Bytes; empty: not known.', null=True)),
                 ('weights_sha256', models.CharField(blank=True, max_length=64, validators=[django.core.validators.RegexValidator('\\A[0-9a-f]{64}\\Z', 'A SHA-256 is 64 lower-case hex digits.', 'sha256')], verbose_name='SHA-256 of the weights')),
-                ('facts', models.JSONField(blank=True, default=dict, editable=False, help_text='What its file says of itself (catalog.domain.gguf.ModelFacts).')),
+                ('facts', models.JSONField(blank=True, default=dict, editable=False, help_text='What its file says of itself.')),
                 ('embeddings', models.BooleanField(default=False, help_text='Answers /v1/embeddings instead of chats.')),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('updated_at', models.DateTimeField(auto_now=True)),

@@ -46,7 +46,7 @@ class Model(models.Model):
         default=dict,
         blank=True,
         editable=False,
-        help_text="What its file says of itself (catalog.domain.gguf.ModelFacts).",
+        help_text="What its file says of itself.",
     )
     embeddings = models.BooleanField(default=False, help_text="Answers /v1/embeddings instead of chats.")
     project = models.ForeignKey(

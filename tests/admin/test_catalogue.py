@@ -98,6 +98,7 @@ def test_f31_a_new_key_is_shown_on_the_next_page_once_and_kept_nowhere(console: 
     assert made.status_code == 302
     page = console.get(url("apikey")).content.decode()
     shown = re.search(r"sk-llmgw-[A-Za-z0-9_-]{43}", page)
+    assert f"bot ({ApiKey.objects.get().prefix}" in page
     assert shown, "the key stands on the next page"
     assert shown[0] not in console.get(url("apikey")).content.decode(), "and on no page after it"
     key = ApiKey.objects.get()
@@ -156,9 +157,10 @@ def test_a_model_is_added_with_its_profiles(console: Client) -> None:
     assert Event.objects.filter(actor="user:root").count() == 3
 
 
-def test_a_model_without_a_profile_gets_the_default_one(console: Client) -> None:
+@pytest.mark.parametrize("given", [(), ({"name": "default"},)], ids=["none", "left as it was"])
+def test_a_model_without_a_profile_gets_the_default_one(given: tuple[Any, ...], console: Client) -> None:
     form = {"name": "m", "replicas": 1, "weights_path": "/not/here.gguf"}
-    console.post(url("model", "add"), {**form, **inline()})
+    console.post(url("model", "add"), {**form, **inline(*given)})
     assert [profile.name for profile in Model.objects.get().profiles.all()] == ["default"]
 
 
@@ -169,6 +171,7 @@ def test_a_model_without_a_profile_gets_the_default_one(console: Client) -> None
         ({"replicas": -1}, {}, "replicas"),
         ({"weights_path": "/etc/hostname"}, {}, "weights_path"),
         ({"weights_path": "relative.gguf"}, {}, "weights_path"),
+        ({"weights_path": ""}, {}, "weights_path"),
         ({}, {"args": '["--tools", "all"]'}, "args"),
         ({}, {"args": '"text"'}, "args"),
         ({}, {"args": "not json"}, "args"),
