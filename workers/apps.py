@@ -8,4 +8,4 @@ class WorkersConfig(AppConfig):
     verbose_name = "Workers"
 
     def ready(self) -> None:
-        from workers import celery, dispatch  # noqa: F401
+        from workers import celery, checks, dispatch  # noqa: F401

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from catalog.models import Model
 from cluster import selectors
-from cluster.models import ClusterIdentity, Replica
 from cluster.domain.states import NodeState
+from cluster.models import ClusterIdentity, Replica
 from llmgw_site.lib import files
 from routing.models import PublishedSnapshot
 from tests.cluster.rows import Machine, a_model_row, a_ready_replica, age
