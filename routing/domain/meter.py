@@ -197,8 +197,9 @@ class StreamMeter:
         if counts.completion is None and self._events:
             # Engines send one token an event, or a few when they run ahead: a lower bound, marked as estimated.
             counts.completion, counts.estimated = self._events, True
-        rest = self._reader.held if self._strip else b""
-        self._reader.held = b""
+        if not self._strip:
+            return b""  # it has passed already
+        rest, self._reader.held = self._reader.held, b""
         return rest
 
 

@@ -31,7 +31,7 @@ async def forward(
     response = await upstream.request(
         Target(seat.host, seat.port),
         method=b"POST",
-        path=scope["raw_path"],
+        path=scope["path"].encode(),
         headers=to_engine(scope["headers"], key=seat.key, request_id=exchange.request_id),
         body=body,
         first_byte_timeout=first_byte_timeout,

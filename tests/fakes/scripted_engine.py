@@ -29,6 +29,7 @@ class Script:
     tokens: int = 3
     gap: float = 0.0  # between two tokens
     die_after: int | None = None  # RST after so many tokens
+    die_within: int | None = None  # RST in the middle of this token's event
     cut_after: int | None = None  # a clean end without [DONE] after so many tokens
     error_after: int | None = None  # an error event of the engine's own
     status: int = 200
@@ -214,7 +215,12 @@ def _events(ask: Any, script: Script) -> Any:
             yield f"data: {json.dumps({'error': {'message': 'boom', 'code': 500, 'type': 'server_error'}})}\n\n"
             return
         choice = {"index": 0, "delta": {"content": f"t{number} "}, "finish_reason": None}
-        yield f"data: {json.dumps({**base, 'choices': [choice]})}\n\n"
+        event = f"data: {json.dumps({**base, 'choices': [choice]})}\n\n"
+        if number == script.die_within:
+            yield event[: len(event) // 2]
+            yield 0.05
+            yield RESET
+        yield event
         if script.gap:
             yield script.gap
     if script.die_after is not None and script.die_after >= script.tokens:

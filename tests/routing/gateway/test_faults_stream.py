@@ -163,6 +163,19 @@ async def test_f16_an_engine_that_dies_in_mid_stream_ends_the_stream_visibly(tmp
         await gw.idle()
 
 
+@pytest.mark.parametrize("asked", [False, True])
+async def test_f16_an_engine_that_dies_within_an_event_leaves_the_error_event_whole(
+    tmp_path: Path, asked: bool
+) -> None:
+    async with rig(tmp_path) as gw:
+        script = {"tokens": 5, "die_within": 2, "gap": 0.02}
+        _, body, clean = await stream(gw, script, stream_options={"include_usage": asked})
+        assert not clean
+        events = [event for event in body.split(b"\n\n") if event]
+        assert len(events) == 2 + asked + 1  # the half one was seen only where every piece passes at once
+        assert json.loads(events[-1][6:])["error"]["code"] == "engine_broken"
+
+
 async def test_f16_the_openai_package_raises(tmp_path: Path) -> None:
     async with rig(tmp_path) as gw:
         client = openai.AsyncOpenAI(base_url=gw.url + "/v1", api_key=KEY.text)
