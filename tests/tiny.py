@@ -33,11 +33,11 @@ CHATML = (
 # The Hermes form: what llama.cpp reads back as tool calls is <tool_call>{"name":..,"arguments":{..}}</tool_call>
 CHATML_TOOLS = (
     "{% if tools %}{{ '<|im_start|>system\n# Tools\n<tools>' }}{% for t in tools %}{{ '\n' + (t | tojson) }}{% endfor %}"
-    "{{ '\n</tools>\nReturn <tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>"
+    '{{ \'\n</tools>\nReturn <tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
     "<|im_end|>\n' }}{% endif %}"
     "{% for m in messages %}{% if m.role == 'tool' %}{{ '<|im_start|>user\n<tool_response>\n' + m.content + "
     "'\n</tool_response><|im_end|>\n' }}{% elif m.tool_calls %}{{ '<|im_start|>assistant' }}{% for c in m.tool_calls %}"
-    "{{ '\n<tool_call>\n{\"name\": \"' + c.function.name + '\", \"arguments\": ' + (c.function.arguments | tojson) + "
+    '{{ \'\n<tool_call>\n{"name": "\' + c.function.name + \'", "arguments": \' + (c.function.arguments | tojson) + '
     "'}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% else %}{{ '<|im_start|>' + m.role + '\n' + (m.content or '')"
     " + '<|im_end|>\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )

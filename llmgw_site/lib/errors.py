@@ -1,21 +1,21 @@
 """The one hierarchy of refusals, and the one table that maps a kind to an HTTP status for both renderers.
 
-    LlmgwError
-     +- Refused          what was asked cannot be done; the message says what was refused, why and what to do
-         kind: INVALID      the input is wrong                              (400)
-               TOO_LARGE    over a stated bound                             (413)
-               UNAUTHORIZED nobody, or somebody unknown                     (401)
-               FORBIDDEN    known, not allowed                              (403)
-               NOT_FOUND    no such thing, or not for this caller           (404)
-               CONFLICT     the state does not permit it                    (409)
-               LIMITED      a limit is reached                              (429)
-               UNAVAILABLE  cannot be served at this moment                 (503)
-               UPSTREAM     an engine or a node failed after acceptance     (502)
-               TIMEOUT      an engine or a node was too slow                (504)
-               TOO_SLOW     the client took too long to send                (408)
-               HEADERS      header bytes over the bound                     (431)
-               LOOP         a request met itself                            (508)
-               INTERNAL     our own defect; the text never shows internals  (500)
+LlmgwError
+ +- Refused          what was asked cannot be done; the message says what was refused, why and what to do
+     kind: INVALID      the input is wrong                              (400)
+           TOO_LARGE    over a stated bound                             (413)
+           UNAUTHORIZED nobody, or somebody unknown                     (401)
+           FORBIDDEN    known, not allowed                              (403)
+           NOT_FOUND    no such thing, or not for this caller           (404)
+           CONFLICT     the state does not permit it                    (409)
+           LIMITED      a limit is reached                              (429)
+           UNAVAILABLE  cannot be served at this moment                 (503)
+           UPSTREAM     an engine or a node failed after acceptance     (502)
+           TIMEOUT      an engine or a node was too slow                (504)
+           TOO_SLOW     the client took too long to send                (408)
+           HEADERS      header bytes over the bound                     (431)
+           LOOP         a request met itself                            (508)
+           INTERNAL     our own defect; the text never shows internals  (500)
 """
 
 from __future__ import annotations
