@@ -50,7 +50,7 @@ class Service:
         log: Path,
         environ: Mapping[str, str],
         say: Callable[[str], None],
-        patience: float = 60.0,
+        patience: float = 120.0,
     ) -> None:
         self.name = name
         self.ready = asyncio.Event()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -41,31 +42,42 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         identity.ensure_identity()
         nodes.enrol_local(settings.CONFIG)
-        path = secrets_path(settings.CONFIG)
+        kept = Kept(secrets_path(settings.CONFIG))
+        user = administrator(kept)
+        kept.put("admin_token", admin_token(user, kept.get("admin_token")))
+        kept.put("api_key", api_key(default_project(), kept.get("api_key")))
+
+
+class Kept:
+    """The file of secrets, written at each change: a crash loses nothing that was issued."""
+
+    def __init__(self, path: Path) -> None:
         files.private_folder(path.parent)
-        kept = files.read_json(path)
-        kept = kept if isinstance(kept, dict) else {}
-        user, password = administrator(str(kept.get("admin_password", "")))
-        # each is written as soon as it is made: a crash between two must not lose the text of the first
-        for name, value in (
-            ("admin_user", USER),
-            ("admin_password", password),
-            ("admin_token", admin_token(user, str(kept.get("admin_token", "")))),
-            ("api_key", api_key(default_project(), str(kept.get("api_key", "")))),
-        ):
-            if kept.get(name) != value:
-                kept[name] = value
-                files.write_json(path, kept)
+        found = files.read_json(path)
+        self._path = path
+        self._values: dict[str, str] = found if isinstance(found, dict) else {}
+
+    def get(self, name: str) -> str:
+        return self._values.get(name, "")
+
+    def put(self, name: str, value: str) -> None:
+        if self._values.get(name) != value:
+            self._values[name] = value
+            files.write_json(self._path, self._values)
 
 
-def administrator(password: str) -> tuple[Any, str]:
-    """The first administrator and their password; "" if they have chosen one of their own."""
+def administrator(kept: Kept) -> Any:
+    """The first administrator. A password of their own choice is not known here: kept as ""."""
     users = get_user_model()
+    kept.put("admin_user", USER)
     user = users.objects.filter(username=USER).first()
-    if user is not None:
-        return user, password if password and user.check_password(password) else ""
-    password = secrets.token_urlsafe(15)
-    return users.objects.create_superuser(USER, password=password), password
+    if user is None:
+        # kept before it is set: the other way round, a crash between the two would lock everybody out
+        kept.put("admin_password", kept.get("admin_password") or secrets.token_urlsafe(15))
+        return users.objects.create_superuser(USER, password=kept.get("admin_password"))
+    if not user.check_password(kept.get("admin_password")):
+        kept.put("admin_password", "")
+    return user
 
 
 def default_project() -> Project:
