@@ -1,0 +1,101 @@
+"""Console pages of nodes, replicas, jobs and usage: they open, show what matters, and actions call the services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from cluster.domain.states import JobState
+from cluster.models import Job, Node
+from cluster.services import jobs
+from routing import services
+from tests.cluster.rows import a_ready_replica, report
+from tests.routing.test_services import a_record
+from tests.rows import a_user
+
+pytestmark = pytest.mark.django_db
+LISTS = ["cluster/node", "cluster/replica", "cluster/job", "routing/usagerecord"]
+
+
+@pytest.fixture
+def world() -> Any:
+    machine, row = a_ready_replica()
+    machine.heartbeat(
+        report(row, "failed", code="oom", message="no <memory>", log_tail="<b>boom</b>"), problems=("disk",)
+    )
+    services.store_usage(node_id=machine.node.id, records=[a_record("rec_a", model_asked="small")])
+    job = jobs.open(kind="serve", subject="m", args={"name": "m"}, actor="t")
+    return {
+        "cluster/node": machine.node.id,
+        "cluster/replica": row.id,
+        "cluster/job": job.id,
+        "routing/usagerecord": "rec_a",
+    }
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_lists_and_pages_open(admin_client: Client, world: Any, path: str) -> None:
+    assert admin_client.get(f"/admin/{path}/").status_code == 200
+    assert admin_client.get(f"/admin/{path}/{world[path]}/change/").status_code == 200
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_nothing_can_be_written_by_hand(admin_client: Client, world: Any, path: str) -> None:
+    assert admin_client.get(f"/admin/{path}/add/").status_code == 403
+    assert admin_client.post(f"/admin/{path}/{world[path]}/delete/", {"post": "yes"}).status_code == 403
+    assert admin_client.post(f"/admin/{path}/{world[path]}/change/", {}).status_code == 403
+
+
+def test_a_replica_says_why_it_is_here_and_what_its_engine_said_last(admin_client: Client, world: Any) -> None:
+    page = admin_client.get(f"/admin/cluster/replica/{world['cluster/replica']}/change/").content.decode()
+    assert "profile default needs 1.0 GiB" in page
+    assert "no &lt;memory&gt;" in page
+    assert "&lt;b&gt;boom&lt;/b&gt;" in page
+    assert "<b>boom</b>" not in page
+
+
+def test_a_node_shows_state_memory_and_problems(admin_client: Client, world: Any) -> None:
+    page = admin_client.get("/admin/cluster/node/").content.decode()
+    for text in ("online", "8.0 GiB of 8.0 GiB", "disk"):
+        assert text in page
+
+
+def act(client: Client, path: str, action: str, row: str) -> Any:
+    return client.post(f"/admin/{path}/", {"action": action, "_selected_action": [row]}, follow=True)
+
+
+def test_a_node_is_taken_out_by_an_action(admin_client: Client, world: Any) -> None:
+    act(admin_client, "cluster/node", "take_out", world["cluster/node"])
+    assert Node.objects.get().removed_at is not None
+
+
+def test_a_job_is_cancelled_and_tried_again_by_actions_and_refusals_are_said(admin_client: Client, world: Any) -> None:
+    job = world["cluster/job"]
+    assert "only a failed job" in act(admin_client, "cluster/job", "retry", job).content.decode()
+    act(admin_client, "cluster/job", "cancel", job)
+    assert Job.objects.get().cancel_requested
+    jobs.claim(job_id=job, worker="w")
+    jobs.close(job_id=job, worker="w", state=JobState.FAILED)
+    act(admin_client, "cluster/job", "retry", job)
+    assert Job.objects.get().state == "queued"
+
+
+def test_who_may_only_look_is_offered_no_action(client: Client, world: Any) -> None:
+    client.force_login(a_user("reader", "cluster.view_node", "cluster.view_job"))
+    act(client, "cluster/node", "take_out", world["cluster/node"])
+    act(client, "cluster/job", "cancel", world["cluster/job"])
+    assert Node.objects.get().removed_at is None
+    assert not Job.objects.get().cancel_requested
+
+
+def test_a_list_costs_the_same_queries_however_long_it_is(
+    admin_client: Client, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(6):
+        a_ready_replica(f"m{number}")
+        jobs.open(kind="serve", subject=f"m{number}", args={}, actor="t")
+    for path in LISTS[:3]:
+        with django_assert_max_num_queries(16):
+            admin_client.get(f"/admin/{path}/")
