@@ -113,15 +113,15 @@ def heartbeat(*, node: Node, beat: Heartbeat, now: float) -> Wanted:
     """Write what the node sees and answer what it shall do. Costs the same few queries however much is said.
 
     `now`: Unix time of the database. Only replicas whose report differs from their row are written, each by a
-    conditional update, so that a report about an older generation never overwrites a newer one.
+    conditional update of its own, so that a report about an older generation never overwrites a newer one, and no
+    order of locks can meet another's.
     """
-    with transaction.atomic():
-        Node.objects.filter(id=node.id, removed_at__isnull=True).update(last_seen_at=Now(), **_node_fields(beat))
-        rows = list(Replica.objects.filter(node_id=node.id).order_by("id"))
-        reports = {report.replica_id: report for report in beat.replicas}
-        news = [row for row in rows if _observe(row, reports.get(row.id), now)]
-        if news:
-            transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
+    Node.objects.filter(id=node.id, removed_at__isnull=True).update(last_seen_at=Now(), **_node_fields(beat))
+    rows = list(Replica.objects.filter(node_id=node.id).order_by("id"))
+    reports = {report.replica_id: report for report in beat.replicas}
+    news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
+    if news:
+        transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
     identity.listened(now=now)
     return Wanted(server_time=now, replicas=selectors.wanted_of(rows))
 
@@ -143,7 +143,7 @@ def _node_fields(beat: Heartbeat) -> dict[str, Any]:
     return fields
 
 
-def _observe(row: Replica, report: ReplicaReport | None, now: float) -> bool:
+def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float) -> bool:
     """Bring one row up to date. True if its state or reason is new.
 
     1. reported at its generation: as reported
@@ -166,11 +166,33 @@ def _observe(row: Replica, report: ReplicaReport | None, now: float) -> bool:
     if "state" in changed:
         changed["state_since"] = from_unix(now)
     current = Replica.objects.filter(id=row.id, generation=row.generation, run=row.run, state=row.state)
-    if not current.update(**changed):
-        return False  # somebody was faster; the next heartbeat says it again
+    with transaction.atomic():
+        if not current.update(**changed):
+            return False  # somebody was faster; the next heartbeat says it again
+        if changed.get("state") in _TOLD:
+            _tell(row, node, fields)
     for name, value in changed.items():
         setattr(row, name, value)
     return news
+
+
+_TOLD = frozenset({ReplicaState.READY, ReplicaState.BACKOFF, ReplicaState.FAILED})
+"""States whose beginning is worth an event."""
+
+
+def _tell(row: Replica, node: Node, fields: dict[str, Any]) -> None:
+    """An event about a replica that became ready or failed. It stands under the node's name: the node saw it."""
+    state = str(fields["state"])
+    events.append(
+        actor=f"node:{node.name}",
+        kind=f"replica_{'ready' if state == ReplicaState.READY else 'failed'}",
+        subject_kind="replica",
+        subject_id=row.id,
+        message=f"replica is {state} on node {node.name} (attempt {fields.get('attempt', 1)})",
+        before={"state": row.state},
+        after={"state": state, "code": fields.get("code", "")},
+        why=str(fields.get("message", "")),
+    )
 
 
 _NOTHING: dict[str, Any] = {"code": "", "message": "", "log_tail": "", "pid": None, "port": None, "started_at": None,

@@ -189,3 +189,15 @@ def test_a_log_tail_is_bounded() -> None:
     row.refresh_from_db()
     assert len(row.log_tail) <= 16_384
     assert row.log_tail.endswith("END")
+
+
+def test_what_became_of_a_replica_is_on_record_under_the_name_of_the_node_that_saw_it() -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "backoff", code="oom", message="no memory", attempt=2))
+    machine.heartbeat(report(row, "backoff", code="oom", message="no memory", attempt=2))
+    machine.heartbeat(report(row, "starting"))
+    told = Event.objects.filter(subject_id=row.id, kind__in=["replica_ready", "replica_failed"]).order_by("at", "id")
+    assert [(e.kind, e.actor, e.why) for e in told] == [
+        ("replica_ready", f"node:{machine.node.name}", ""),
+        ("replica_failed", f"node:{machine.node.name}", "no memory"),
+    ]

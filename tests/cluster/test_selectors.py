@@ -1,0 +1,74 @@
+"""cluster.selectors: what a node is told, and what names it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from catalog import selectors as catalog
+from catalog.domain.types import ModelView, ProfileView
+from cluster import selectors
+from cluster.wire import Serve
+from llmgw_site.lib.units import GIB, MIB
+from tests.cluster.rows import a_model_row
+
+pytestmark = pytest.mark.django_db
+
+
+def told(**profile: Any) -> Serve:
+    a_model_row(profile=profile, weights_size=100 * MIB, weights_sha256="ab" * 32)
+    (model,) = catalog.model_views()
+    return selectors.serve_of(model, model.profiles[0])
+
+
+def test_a_profile_is_resolved_for_its_model() -> None:
+    serve = told(context=512, slots=3, threads=2, args=["-b", "64"], env={"A": "1"}, start_timeout=9.0, memory=GIB)
+    assert (serve.model, serve.weights.path, serve.weights.size) == ("small", "/models/small.gguf", 100 * MIB)
+    assert serve.weights.sha256 == "ab" * 32
+    assert (serve.context, serve.slots, serve.threads, serve.start_timeout) == (512, 3, 2, 9.0)
+    assert (serve.args, serve.env, serve.memory) == (("-b", "64"), {"A": "1"}, GIB)
+
+
+def test_memory_that_no_profile_names_is_estimated_from_the_weights() -> None:
+    assert told(memory=0).memory > 100 * MIB
+
+
+@pytest.mark.parametrize(
+    ("where", "change", "same"),
+    [
+        ("profile", {"memory": 7}, True),
+        ("profile", {"priority": 9}, True),
+        ("profile", {"name": "other"}, True),
+        ("model", {"replicas": 5}, True),
+        ("model", {"enabled": False}, True),
+        ("profile", {"context": 1024}, False),
+        ("profile", {"slots": 9}, False),
+        ("profile", {"threads": 9}, False),
+        ("profile", {"args": ("-b", "1")}, False),
+        ("profile", {"env": {"B": "1"}}, False),
+        ("profile", {"engine": "vllm"}, False),
+        ("profile", {"drain_timeout": 3.0}, False),
+        ("model", {"weights_path": "/other"}, False),
+        ("model", {"weights_sha256": "cd" * 32}, False),
+        ("model", {"embeddings": True}, False),
+    ],
+)
+def test_a_digest_changes_with_what_an_engine_is_started_with_and_with_nothing_else(
+    where: str, change: dict[str, Any], same: bool
+) -> None:
+    a_model_row()
+    (model,) = catalog.model_views()
+    profile = model.profiles[0]
+    before = selectors.digest_of(selectors.serve_of(model, profile))
+    changed: tuple[ModelView, ProfileView] = (
+        (replace(model, **change), profile) if where == "model" else (model, replace(profile, **change))
+    )
+    assert (selectors.digest_of(selectors.serve_of(*changed)) == before) == same
+
+
+def test_the_clock_is_the_databases_and_close_to_ours() -> None:
+    assert abs(selectors.database_now() - timezone.now().timestamp()) < 2
+    assert selectors.database_now() <= selectors.database_now()
