@@ -38,14 +38,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """After the last test no process that a test started may be alive. Checked once, where all workers have ended."""
     if hasattr(session.config, "workerinput"):
         return
-    run = os.environ[MARK]
     ours = {os.getpid(), os.getppid()}
+    folders = str(session.config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+
+    def leftovers() -> set[int]:
+        # an agent gives its engines a clean environment: they are known by the data folder they belong to
+        engines = processes.with_environ("LLMGW_AGENT_DATA", folders, prefix=True)
+        return {*processes.with_environ(MARK, os.environ[MARK]), *engines} - ours
+
     try:
-        processes.wait_for(
-            lambda: not (set(processes.with_environ(MARK, run)) - ours), seconds=5, what="leftovers to end"
-        )
+        processes.wait_for(lambda: not leftovers(), seconds=5, what="leftovers to end")
     except AssertionError:
-        left = {pid: _command(pid) for pid in processes.with_environ(MARK, run) if pid not in ours}
+        left = {pid: _command(pid) for pid in leftovers()}
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:

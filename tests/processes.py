@@ -61,13 +61,15 @@ def alive(pid: int) -> bool:
         return False
 
 
-def with_environ(name: str, value: str) -> list[int]:
-    """Pids of live processes whose environment has `name=value`."""
+def with_environ(name: str, value: str, *, prefix: bool = False) -> list[int]:
+    """Pids of live processes whose environment has `name=value`, or, with `prefix`, a value that begins so."""
     wanted = f"{name}={value}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if wanted in (folder / "environ").read_bytes().split(b"\0") and alive(int(folder.name)):
+            entries = (folder / "environ").read_bytes().split(b"\0")
+            hit = any(entry.startswith(wanted) for entry in entries) if prefix else wanted in entries
+            if hit and alive(int(folder.name)):
                 found.append(int(folder.name))
         except (OSError, ValueError):
             continue

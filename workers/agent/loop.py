@@ -70,6 +70,7 @@ class Agent:
         self.starter = Starter(config, self.engines, self.intents)
         self._children: dict[tuple[str, int], process.Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starting: set[asyncio.Task[tuple[process.Child, int]]] = set()
         self._busy = asyncio.Event()
         self._socket = LoadSocket(config.agent_socket, heard=self._heard, gone=lambda: self.handle(GatewayGone()))
         self._client = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=4))
@@ -99,6 +100,8 @@ class Agent:
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=STOP_TIMEOUT)
+        if self._starting:  # else an engine could appear after whoever stops us has counted them
+            await asyncio.wait(set(self._starting), timeout=STOP_TIMEOUT)
         for child in self._children.values():
             asyncio.get_running_loop().remove_reader(child.pidfd)
             child.forget()
@@ -203,7 +206,10 @@ class Agent:
     async def _spawn(self, order: Spawn) -> None:
         key = secrets.token_urlsafe(32)
         try:
-            child, port = await asyncio.to_thread(self.starter.start, order, key)
+            starting = asyncio.ensure_future(asyncio.to_thread(self.starter.start, order, key))
+            self._starting.add(starting)
+            starting.add_done_callback(self._starting.discard)
+            child, port = await asyncio.shield(starting)  # a thread goes on when its task is cancelled: stop() waits
         except StartRefused as refused:
             log_event(log, "engine_not_started", replica_id=order.replica_id, code=refused.failure.code)
             self.handle(refused.failure)
