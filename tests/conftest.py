@@ -80,6 +80,7 @@ def postgres_url() -> Iterator[str]:
 def valkey_url() -> Iterator[str]:
     """A real Valkey on the unix socket that settings.REDIS_URL names, so Celery and Channels find it; gives that URL."""
     from django.conf import settings as django
+
     from llmgw_site.up.valkey import Valkey
 
     with Valkey(django.CONFIG) as valkey:
