@@ -1,6 +1,6 @@
 """How much memory llama.cpp will take for a model on a CPU, before it was ever measured. Pure arithmetic.
 
-    total = weights + cache + compute + process
+    total = weights + cache + compute + process + prompts
 
 weights  sum of all tensors; mapped files are page cache, still they must fit, else every token reads the disk
 cache    layers x cells x KV heads x (key length x key bytes + value length x value bytes); cells = slots x context,
@@ -9,6 +9,7 @@ cache    layers x cells x KV heads x (key length x key bytes + value length x va
 compute  the largest layer's buffers: logits (vocabulary x batch x 4), feed-forward (3 x width x batch x 4) and the
          residual stream, plus the attention mask (cells x batch x 2); flash attention is on by default on CPUs
 process  interpreter, server and buffers of an engine that serves nothing
+prompts  caches of earlier prompts (`--cache-ram`): an eighth of what is reserved, as engine_command gives it
 
 Sources: llama.cpp's log lines `KV buffer size` and `compute buffer size`, gguf-parser's estimate for llama.cpp.
 Measured figures replace it where there are some (`cluster.Replica.memory`).
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from catalog.domain.engine_command import CACHE_RAM_MIB
 from catalog.domain.facts import ModelFacts
 from llmgw_site.lib.units import MIB, format_bytes
 
@@ -48,13 +50,21 @@ class Footprint:
     complete: bool = True
 
     @property
+    def prompts(self) -> int:
+        return min(CACHE_RAM_MIB * MIB, self._engine // 7)  # a seventh of the rest is an eighth of the whole
+
+    @property
     def total(self) -> int:
+        return self._engine + self.prompts
+
+    @property
+    def _engine(self) -> int:
         return self.weights + self.cache + self.compute + self.process
 
     def explain(self) -> str:
         """The sum for people."""
-        terms = (("weights", self.weights), ("cache", self.cache), ("compute", self.compute), ("process", self.process))
-        text = " + ".join(f"{format_bytes(size)} {name}" for name, size in terms)
+        names = ("weights", "cache", "compute", "process", "prompts")
+        text = " + ".join(f"{format_bytes(getattr(self, name))} {name}" for name in names)
         return f"{format_bytes(self.total)} = {text}" + ("" if self.complete else " (shape not known)")
 
 

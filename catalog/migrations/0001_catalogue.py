@@ -145,7 +145,7 @@ class Migration(migrations.Migration):
                 ('engine', models.CharField(choices=[('llama.cpp', 'llama.cpp'), ('vllm', 'vLLM')], default='llama.cpp', max_length=16)),
                 ('enabled', models.BooleanField(default=True)),
                 ('priority', models.IntegerField(default=0, help_text='Of the profiles that fit, the highest is used.')),
-                ('context', models.PositiveIntegerField(default=0, help_text='Tokens that one request may have, answer included; 0: what the engine chooses.', validators=[django.core.validators.MaxValueValidator(16777216)])),
+                ('context', models.PositiveIntegerField(default=0, help_text='Tokens that one request may have, answer included; 0: 4096, or fewer if the model was trained for fewer.', validators=[django.core.validators.MaxValueValidator(16777216)])),
                 ('slots', models.PositiveIntegerField(default=1, help_text='Requests answered at once.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(256)])),
                 ('threads', models.PositiveIntegerField(default=0, help_text='CPU threads; 0: what the node says.', validators=[django.core.validators.MaxValueValidator(1024)])),
                 ('memory', models.PositiveBigIntegerField(default=0, help_text='Bytes to reserve; 0: estimated.', validators=[django.core.validators.MaxValueValidator(1125899906842624)])),

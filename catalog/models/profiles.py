@@ -29,7 +29,7 @@ class Profile(models.Model):
     context = models.PositiveIntegerField(
         default=0,
         validators=[MaxValueValidator(MAX_CONTEXT)],
-        help_text="Tokens that one request may have, answer included; 0: what the engine chooses.",
+        help_text="Tokens that one request may have, answer included; 0: 4096, or fewer if the model was trained for fewer.",
     )
     slots = models.PositiveIntegerField(
         default=1,

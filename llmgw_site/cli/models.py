@@ -80,7 +80,9 @@ def add(
     embeddings: Annotated[bool | None, typer.Option(help="Answers /v1/embeddings; left out: as its file says.")] = None,
     sha256: Annotated[str, typer.Option(help="SHA-256 that the weights must have.")] = "",
     engine: Annotated[str, typer.Option(help="llama.cpp or vllm.")] = "llama.cpp",
-    context: Annotated[int, typer.Option(min=0, help="Tokens per request; 0: what the engine chooses.")] = 0,
+    context: Annotated[
+        int, typer.Option(min=0, help="Tokens per request; 0: 4096, or fewer if trained for fewer.")
+    ] = 0,
     slots: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 1,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: what the node says.")] = 0,
     memory: Annotated[str, typer.Option(help="Memory to reserve, such as 2GiB; 0: estimated.")] = "0",

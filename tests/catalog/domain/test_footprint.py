@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.domain.engine_command import Run, command
 from catalog.domain.facts import ModelFacts
 from catalog.domain.footprint import MARGIN, PROCESS, estimate
 from llmgw_site.lib.units import MIB
@@ -23,9 +24,10 @@ def test_each_term_is_what_it_says() -> None:
     assert found.cache == 30 * cells * 3 * (64 * 2 + 64 * 2)
     assert found.compute == 49_152 * 512 * 4 + cells * 512 * 2
     assert found.process == PROCESS + MARGIN
-    assert found.total == found.weights + found.cache + found.compute + found.process
+    assert found.prompts == (found.total - found.prompts) // 7
+    assert found.total == found.weights + found.cache + found.compute + found.process + found.prompts
     assert found.complete
-    assert found.explain().endswith("process")
+    assert found.explain().endswith("prompts")
 
 
 def test_a_quantised_cache_is_smaller() -> None:
@@ -48,6 +50,16 @@ def test_an_unknown_shape_is_guessed_from_the_weights_and_says_so() -> None:
     found = estimate(ModelFacts(kind="model"), weights=4000 * MIB)
     assert (found.weights, found.cache + found.compute, found.complete) == (4000 * MIB, 1000 * MIB, False)
     assert "shape not known" in found.explain()
+
+
+def test_the_prompt_cache_is_what_the_engine_is_given() -> None:
+    for model in (SMALL, ModelFacts(kind="model", bytes=20_000 * MIB)):
+        found = estimate(model)
+        argv = command(
+            "llama.cpp", ("engine",), Run(model="m", weights="/m.gguf", port=1, threads=1, memory=found.total)
+        ).argv
+        given_mib = int(argv[argv.index("--cache-ram") + 1])
+        assert abs(given_mib * MIB - found.prompts) <= MIB
 
 
 @given(context=st.integers(0, 1 << 20), slots=st.integers(1, 64), more=st.integers(1, 1 << 16))
