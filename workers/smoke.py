@@ -41,23 +41,38 @@ class NotYet(Exception):
     """The gateway does not know the key, or the model is not ready there: normal for a moment."""
 
 
-@contextmanager
-def short_key(*, name: str, model: str) -> Iterator[str]:
-    """The text of a key for this model only; worth nothing afterwards, whatever happens."""
+_held: dict[str, tuple[Any, str, float]] = {}
+"""Keys issued ahead by this process: row, text, and when. A text is kept nowhere else, so a successor issues its own."""
+
+
+def prepare(*, name: str, model: str) -> None:
+    """Issue the key ahead, while the engine loads: it then has reached the gateway when it is needed."""
+    if name in _held and time.monotonic() - _held[name][2] < KEY_LIFE.total_seconds() / 2:
+        return
     revoke(name=name)
     key, secret = keys.issue(
         actor=ACTOR, project=_project(), name=name, models=[model], expires_at=timezone.now() + KEY_LIFE
     )
+    _held[name] = (key, secret.text, time.monotonic())
+
+
+@contextmanager
+def short_key(*, name: str, model: str) -> Iterator[str]:
+    """The text of a key for this model only; worth nothing afterwards, whatever happens."""
+    prepare(name=name, model=model)
+    key, text, _ = _held[name]
     try:
-        yield secret.text
+        yield text
     finally:
+        _held.pop(name, None)
         keys.revoke(actor=ACTOR, key=key, why="the smoke test is over")
 
 
 def revoke(*, name: str) -> None:
-    """Revoke what an interrupted test left behind."""
+    """Revoke what an interrupted or abandoned test left behind."""
+    _held.pop(name, None)
     for key in catalog.keys().filter(name=name, revoked_at__isnull=True):
-        keys.revoke(actor=ACTOR, key=key, why="left behind by an interrupted smoke test")
+        keys.revoke(actor=ACTOR, key=key, why="left behind by a smoke test that was not finished")
 
 
 def _project() -> Any:

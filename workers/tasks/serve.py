@@ -156,6 +156,8 @@ def wait(context: Context) -> Piece:
                 f"the engine does not start: {row.message or 'no reason given'}; its last words are with the replica {row.id}",
                 extra={"replica_id": row.id, "log_tail": row.log_tail},
             )
+    if any(row.state == ReplicaState.STARTING for row in rows):
+        smoke.prepare(name=_key_name(context.job), model=status.name)
     data: dict[str, Any] = {}
     if status.code in NEVER:
         data = {"never_since": context.data.get("never_since", now)}

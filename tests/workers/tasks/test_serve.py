@@ -143,6 +143,23 @@ def test_a_key_of_an_interrupted_smoke_test_is_revoked_at_the_end(gguf: Path) ->
     assert not ApiKey.objects.filter(revoked_at__isnull=True).exists()
 
 
+def test_the_key_of_the_smoke_test_is_issued_while_the_engine_loads_once(gguf: Path) -> None:
+    machine = Machine()
+    machine.heartbeat()
+    job = run(opened(path=str(gguf)))
+    tick()
+    assert not ApiKey.objects.exists()
+    machine.heartbeat(report(Replica.objects.get(), "starting"))
+    run(job)
+    run(job)
+    key = ApiKey.objects.get()
+    assert (key.models, key.revoked_at) == (["m"], None)
+    with smoke.short_key(name=f"smoke {job.id}", model="m") as text:
+        assert hashlib.sha256(text.encode()).hexdigest() == key.sha256
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+
+
 def test_the_quickstart_file_is_the_one_whose_digest_is_pinned() -> None:
     path = serve._quickstart()
     if not path.is_file():
