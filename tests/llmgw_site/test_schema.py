@@ -1,0 +1,36 @@
+"""The API's page for people: everything of the schema, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from llmgw_site.schema import operations
+
+pytestmark = pytest.mark.django_db
+
+
+def test_every_operation_stands_on_the_page() -> None:
+    page = Client().get("/api/v1/docs").content.decode()
+    shown = re.findall(r"<h2><b>(\w+)</b> (\S+)</h2>", page)
+    assert shown == [(operation.method, operation.path) for operation in operations()]
+    assert ("POST", "/api/v1/models") in shown
+    assert ("POST", "/api/v1/jobs") in shown
+
+
+def test_the_page_loads_nothing_from_anywhere() -> None:
+    answer = Client().get("/api/v1/docs")
+    assert "default-src 'none'" in answer["Content-Security-Policy"]
+    assert re.findall(r"<(?:script|link|img|iframe)|https?://(?!testserver)", answer.content.decode()) == []
+
+
+def test_fields_of_a_body_are_told_with_type_and_need() -> None:
+    add = next(item for item in operations() if (item.method, item.path) == ("POST", "/api/v1/models"))
+    fields = {field.name: field for field in add.body}
+    assert (fields["name"].type, fields["name"].required) == ("string", True)
+    assert (fields["replicas"].type, fields["replicas"].required) == ("integer", False)
+    assert "first profile" in fields["profile"].text
+    listing = next(item for item in operations() if (item.method, item.path) == ("GET", "/api/v1/events"))
+    assert {"kind", "actor", "page"} <= {field.name for field in listing.query}
