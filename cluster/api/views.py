@@ -113,12 +113,12 @@ class Jobs(Rows):
     @extend_schema(request=None)
     def cancel(self, request: Request, ref: str) -> Response:
         """Ask for the end of a job; it ends between two pieces of its work."""
-        return self._show(jobs.cancel(job_id=ref, actor=self.actor).pk)
+        return self._show(jobs.cancel(job_id=self.get_object().pk, actor=self.actor).pk)
 
     @extend_schema(request=None)
     def retry(self, request: Request, ref: str) -> Response:
         """Have a failed job go on at the step that failed."""
-        return self._show(jobs.retry(job_id=ref, actor=self.actor).pk)
+        return self._show(jobs.retry(job_id=self.get_object().pk, actor=self.actor).pk)
 
     def _show(self, job_id: str, *, status: int = 200) -> Response:
         return Response(self.get_serializer(self.get_queryset().get(pk=job_id)).data, status=status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
@@ -79,11 +79,11 @@ class Usage(mixins.ListModelMixin, viewsets.GenericViewSet[Any]):
             return None
         try:
             moment = parse_datetime(text)
-        except ValueError:
-            moment = None
-        if moment is None:
-            raise _wrong(name, "Write a time such as 2026-01-31T12:00:00Z.")
-        return make_aware(moment) if is_naive(moment) else moment
+            if moment is not None:
+                return (make_aware(moment) if is_naive(moment) else moment).astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
+        raise _wrong(name, "Write a time such as 2026-01-31T12:00:00Z.")
 
 
 def _wrong(name: str, text: str) -> serializers.ValidationError:

@@ -138,6 +138,11 @@ def test_the_quickstart_model_needs_no_name(admin_client: Client) -> None:
         ({"kind": "serve", "args": {"name": "m", "sha256": "short"}}, "args.sha256"),
         ({"kind": "serve", "args": {"name": "m", "replicas": 0}}, "args.replicas"),
         ({"kind": "serve", "args": [], "more": 1}, "more"),
+        ({"kind": "serve", "args": {"name": "a b"}}, "args.name"),
+        ({"kind": "serve", "args": {"name": "m", "profile": {"args": ["\x00"]}}}, "args.profile"),
+        ({"kind": "serve", "args": {"name": "m", "profile": {"colour": 1}}}, "colour"),
+        ({"kind": "serve", "args": {"name": "m", "profile": {"args": ["--log-file", "/etc/x"]}}}, "args"),
+        ({"kind": "serve", "args": {"name": "m", "path": "../m.gguf"}}, "weights_path"),
     ],
 )
 def test_a_wrong_job_is_refused_with_the_field_at_fault(admin_client: Client, body: Any, param: str) -> None:
@@ -145,6 +150,12 @@ def test_a_wrong_job_is_refused_with_the_field_at_fault(admin_client: Client, bo
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["nodes/%00", "replicas/%00", "jobs/%00", "jobs/%00/cancel", "jobs/job_none/retry"])
+def test_an_id_that_cannot_be_is_not_found(admin_client: Client, path: str) -> None:
+    call = admin_client.post if path.endswith(("cancel", "retry")) else admin_client.get
+    assert call(f"/api/v1/{path}").status_code == 404
 
 
 def test_a_failed_job_is_tried_again(admin_client: Client) -> None:

@@ -51,7 +51,13 @@ def test_a_summary_is_by_the_column_asked_for(admin_client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "param"), [("by=colour", "by"), ("since=soon", "since"), ("until=2023-13-45", "until")]
+    ("query", "param"),
+    [
+        ("by=colour", "by"),
+        ("since=soon", "since"),
+        ("until=2023-13-45", "until"),
+        ("since=0001-01-01T00:00:00%2B23:59", "since"),
+    ],
 )
 def test_a_wrong_filter_is_refused_by_name(admin_client: Client, query: str, param: Any) -> None:
     response = admin_client.get(f"/api/v1/usage/summary?{query}")
