@@ -53,6 +53,11 @@ def wait_for(condition: Callable[[], T], *, seconds: float = 10.0, what: str = "
         time.sleep(every)
 
 
+def fair(seconds: float) -> float:
+    """A promise of so many seconds on a machine of our own, stretched where others compute beside us (load per core)."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def alive(pid: int) -> bool:
     """Whether this process runs (a zombie does not)."""
     try:

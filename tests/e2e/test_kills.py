@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
+import os
+import signal
 
 import httpx
 import pytest
 
 from tests import tiny
-from tests.processes import wait_for
+from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
@@ -17,13 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.ti
 
 def test_f45_a_killed_engine_is_replaced_and_answers_within_15_seconds(stack: Stack) -> None:
     (engine,) = [pid for pid in stack.engines() if _model_of(stack, pid) == MODEL]
-    import os
-    import signal
-
     os.kill(engine, signal.SIGKILL)
-    began = time.monotonic()
-    wait_for(stack.answers, seconds=15, what=f"an answer: {stack.tail()}", every=0.1)
-    assert time.monotonic() - began < 15
+    wait_for(stack.answers, seconds=fair(15), what=f"an answer: {stack.tail()}", every=0.1)
     assert engine not in stack.engines()
 
 
@@ -57,21 +53,19 @@ def _engines_written_at(stack: Stack) -> float:
 
 def test_a_killed_gateway_is_back_within_5_seconds(stack: Stack) -> None:
     stack.kill("gateway")
-    wait_for(stack.answers, seconds=5, what=f"an answer: {stack.tail()}", every=0.05)
+    wait_for(stack.answers, seconds=fair(5), what=f"an answer: {stack.tail()}", every=0.05)
 
 
 def test_chats_go_on_while_web_is_dead_and_it_is_back_within_5_seconds(stack: Stack) -> None:
     stack.kill("web")
-    began = time.monotonic()
     dead = httpx.get(f"{stack.url}/api/v1/models", trust_env=False)
     assert dead.status_code == 503
     assert dead.json()["error"]["code"] == "web_unavailable"
     assert stack.answers()
     wait_for(
         lambda: httpx.get(f"{stack.url}/api/v1/models", trust_env=False).status_code == 401,
-        seconds=5, what=f"web: {stack.tail()}", every=0.05,
+        seconds=fair(5), what=f"web: {stack.tail()}", every=0.05,
     )  # fmt: skip
-    assert time.monotonic() - began < 5
 
 
 def test_a_killed_worker_loses_no_job(stack: Stack) -> None:

@@ -1,0 +1,59 @@
+"""The service commands: small processes, private sockets, wrong names."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llmgw_site.cli import services
+from llmgw_site.lib.config import load
+
+
+def modules_of(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    "code", ["import routing.gateway.serve", "import workers.agent.__main__", "import llmgw_site.up.main"]
+)
+def test_what_a_node_runs_loads_no_django(code: str) -> None:
+    assert modules_of(code) & {"django", "celery", "rest_framework", "channels", "redis", "typer"} == set()
+
+
+def test_web_does_not_load_the_development_server() -> None:
+    assert modules_of("import llmgw_site.asgi") & {"daphne", "twisted", "autobahn"} == set()
+
+
+def test_the_socket_of_web_is_private_from_its_first_moment_and_takes_the_place_of_a_dead_one(tmp_path: Path) -> None:
+    path = tmp_path / "web.sock"
+    for _ in range(2):
+        listener = services._listen(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        listener.listen()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+        listener.close()
+
+
+def test_the_worker_logs_as_it_is_told(tmp_path: Path) -> None:
+    command = services.worker_command(load({"LLMGW_DATA": str(tmp_path), "LLMGW_LOG_LEVEL": "warning"}))
+    assert command[:3] == [sys.executable, "-m", "celery"]
+    assert command[command.index("--loglevel") + 1] == "WARNING"
+
+
+def test_an_unknown_service_is_a_usage_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "llmgw_site.cli.services", "nothing"], capture_output=True, text=True, env=os.environ
+    )
+    assert done.returncode == 2
+    assert "gateway|web|agent|worker" in done.stderr
