@@ -82,12 +82,20 @@ def organisations() -> QuerySet[Organisation]:
 
 
 def teams() -> QuerySet[Team]:
-    return Team.objects.select_related("organisation").annotate(project_count=Count("projects")).order_by("organisation__name", "name")
+    return (
+        Team.objects.select_related("organisation")
+        .annotate(project_count=Count("projects"))
+        .order_by("organisation__name", "name")
+    )
 
 
 def projects() -> QuerySet[Project]:
     live = Count("keys", filter=Q(keys__revoked_at__isnull=True))
-    return Project.objects.select_related("team__organisation").annotate(key_count=live).order_by("team__name", "name", "id")
+    return (
+        Project.objects.select_related("team__organisation")
+        .annotate(key_count=live)
+        .order_by("team__name", "name", "id")
+    )
 
 
 def keys() -> QuerySet[ApiKey]:
