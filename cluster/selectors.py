@@ -158,6 +158,7 @@ def replica_view(row: Replica) -> ReplicaView:
         state_since=unix(row.state_since),
         code=row.code,
         message=row.message,
+        attempt=row.attempt,
     )
 
 

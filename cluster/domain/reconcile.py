@@ -11,7 +11,7 @@ from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ReplicaView, World
 
 SHOW_AFTER = 15.0
-"""Seconds in which an engine may fail and come back before the model says so."""
+"""Seconds that an engine may take to come back from its first failure before the model says so."""
 _READY = ReplicaState.READY
 
 
@@ -181,7 +181,9 @@ class _Planner:
             elif state is ReplicaState.FAILED:
                 text = f"{replica.id} on node {name} has failed and is not tried again: {replica.message}"
                 self.waits.append(Wait(model_id=model.id, code=replica.code or "engine_failed", message=text))
-            elif state is ReplicaState.BACKOFF and self.now - replica.state_since >= SHOW_AFTER:
+            elif state is ReplicaState.BACKOFF and (
+                replica.attempt > 1 or self.now - replica.state_since >= SHOW_AFTER
+            ):
                 text = f"{replica.id} on node {name} keeps failing, the node tries again: {replica.message}"
                 self.waits.append(Wait(model_id=model.id, code=replica.code or "engine_failing", message=text))
 

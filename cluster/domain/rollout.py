@@ -42,6 +42,7 @@ class StepView:
     title: str
     state: StepState
     started_at: float | None = None
+    detail: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,7 +92,7 @@ def next_step(job: JobView, now: float) -> Next:
     1. it has ended: nothing
     2. somebody asked to cancel it: close it as cancelled, between two pieces
     3. its kind is not known to this version: close it as failed
-    4. a step has failed: close it as failed (its own words were written with the step)
+    4. a step has failed: close it as failed, with the step's code and words
     5. the first step that is not done: run it; or, past its deadline, close the job as failed
     6. no step is left: done
     """
@@ -104,7 +105,8 @@ def next_step(job: JobView, now: float) -> Next:
         return Close(JobState.FAILED, "job_kind_unknown", f"this version knows no job of kind {job.kind!r}")
     for step in job.steps:
         if step.state is StepState.FAILED:  # 4
-            return Close(JobState.FAILED, "step_failed", f"the step {step.title!r} failed")
+            code, words = str(step.data.get("code") or "step_failed"), step.detail or "no reason given"
+            return Close(JobState.FAILED, code, f"{step.title}: {words}")
         if step.state in (StepState.WAITING, StepState.RUNNING):  # 5
             deadline = specs[step.name].deadline if step.name in specs else 0.0
             if step.started_at is not None and now - step.started_at > deadline:

@@ -71,6 +71,7 @@ class ReplicaView:
     state_since: float = 0.0
     code: str = ""
     message: str = ""
+    attempt: int = 0  # starts of this generation so far
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,6 +73,7 @@ def view(job_id: str) -> JobView:
             title=row.title,
             state=StepState(row.state),
             started_at=unix(row.started_at) if row.started_at else None,
+            detail=row.detail,
             data=row.data,
         )
         for row in JobStep.objects.filter(job_id=job_id).order_by("number")

@@ -83,7 +83,9 @@ def test_a_refusal_fails_the_job_with_its_words_on_the_step() -> None:
     assert states(job) == ["done", "done", "failed", "skipped", "skipped", "skipped"]
     step = JobStep.objects.get(job=job, name="read")
     assert (step.detail, step.data) == ("there is no file", {"code": "weights_missing"})
-    assert Job.objects.get().state == "failed"
+    job.refresh_from_db()
+    assert (job.state, job.code) == ("failed", "weights_missing")
+    assert job.message == "Read the shape of the model: there is no file"
 
 
 def test_a_defect_in_a_step_fails_the_job_and_shows_nothing_of_the_inside() -> None:

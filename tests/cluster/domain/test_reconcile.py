@@ -195,19 +195,26 @@ def test_case_5_a_model_of_higher_priority_is_placed_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "since", "code"),
+    ("state", "since", "attempt", "code"),
     [
-        (ReplicaState.FAILED, 0.0, "weights_missing"),
-        (ReplicaState.BACKOFF, 60.0, "weights_missing"),
-        (ReplicaState.BACKOFF, 1.0, None),
+        (ReplicaState.FAILED, 0.0, 1, "weights_missing"),
+        (ReplicaState.BACKOFF, 60.0, 1, "weights_missing"),
+        (ReplicaState.BACKOFF, 1.0, 2, "weights_missing"),
+        (ReplicaState.BACKOFF, 1.0, 1, None),
     ],
 )
 def test_case_6_an_engine_that_keeps_failing_is_a_visible_reason(
-    state: ReplicaState, since: float, code: str | None
+    state: ReplicaState, since: float, attempt: int, code: str | None
 ) -> None:
     model, node = a_model(), a_node()
     replica = a_replica(
-        model, node, state=state, state_since=NOW - since, code="weights_missing", message="no file at /m.gguf"
+        model,
+        node,
+        state=state,
+        state_since=NOW - since,
+        attempt=attempt,
+        code="weights_missing",
+        message="no file at /m.gguf",
     )
     plan = reconcile(World(models=(model,), nodes=(node,), replicas=(replica,)), NOW)
     assert plan.ops == ()

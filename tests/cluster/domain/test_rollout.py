@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,9 +44,11 @@ def test_case_3_a_kind_of_a_newer_version_fails_with_words() -> None:
 
 
 def test_case_4_a_failed_step_fails_the_job() -> None:
-    then = next_step(a_job(StepState.DONE, StepState.FAILED), T)
-    assert isinstance(then, Close)
-    assert (then.state, then.code) == (JobState.FAILED, "step_failed")
+    job = a_job(StepState.DONE, StepState.FAILED)
+    assert next_step(job, T) == Close(JobState.FAILED, "step_failed", "Check the SHA-256: no reason given")
+    told = replace(job.steps[1], detail="it differs", data={"code": "weights_changed"})
+    job = replace(job, steps=(job.steps[0], told, *job.steps[2:]))
+    assert next_step(job, T) == Close(JobState.FAILED, "weights_changed", "Check the SHA-256: it differs")
 
 
 def test_case_5_the_first_step_that_is_not_done_is_run() -> None:
