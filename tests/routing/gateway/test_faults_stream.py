@@ -257,7 +257,7 @@ async def test_f48_an_engine_that_never_answers_harms_no_other(tmp_path: Path) -
         began = time.monotonic()
         for _ in range(10):
             assert (await gw.chat(model=SECOND)).status_code == 200
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         for task in stuck:
             task.cancel()
         await gw.idle()

@@ -65,7 +65,7 @@ async def test_a_drained_replica_is_told_at_once(tmp_path: Path) -> None:
             gw.publish((local_engine("rep_1", TINY, gw.engine.port, state="draining"),))
             await asked
             assert (await gw.record()).outcome == "ok"
-            await until(lambda: agent.heard[-1].replicas["rep_1"].in_flight == 0, seconds=0.3)
+            await until(lambda: agent.heard[-1].replicas["rep_1"].in_flight == 0, seconds=0.9)
 
 
 async def test_a_suspect_is_told_at_once_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ async def test_a_suspect_is_told_at_once_and_once(tmp_path: Path, monkeypatch: p
         async with agent.listening():
             await until(lambda: agent.heard)
             assert (await gw.chat()).status_code == 200
-            await until(lambda: any(told.suspects == ("rep_1",) for told in agent.heard), seconds=0.5)
+            await until(lambda: any(told.suspects == ("rep_1",) for told in agent.heard), seconds=0.9)
             count = len(agent.heard)
             await until(lambda: len(agent.heard) > count)
             assert agent.heard[-1].suspects == ()
