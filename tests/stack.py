@@ -110,9 +110,10 @@ class Stack:
         engines = set(self.engines())
         return [pid for pid in processes.with_environ("LLMGW_UP", str(self.data)) if pid not in engines]
 
-    def engines(self) -> list[int]:
-        """Pids of the engines of this node."""
-        return [pid for pid in processes.with_environ("LLMGW_AGENT_DATA", str(self.data)) if _is_engine(pid)]
+    def engines(self, model: str = "") -> list[int]:
+        """Pids of the engines of this node; of one model only, if it is named."""
+        pids = [pid for pid in processes.with_environ("LLMGW_AGENT_DATA", str(self.data)) if _is_engine(pid)]
+        return [pid for pid in pids if not model or model.encode() in _cmdline(pid).split(b"\0")]
 
     def pid(self, service: str) -> int | None:
         """The service's own process (the oldest that fits), if it runs."""

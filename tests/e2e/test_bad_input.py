@@ -148,7 +148,7 @@ def test_a_disabled_model_is_refused_with_the_reason_and_comes_back(stack: Stack
         answer = wait_for(lambda: (got := stack.chat()).status_code == 503 and got, what="a refusal", every=0.1)
         error = error_of(answer)
         assert "disabled" in error["message"]
-        wait_for(lambda: stack.engines() == [], seconds=20, what="the engine to stop")
+        wait_for(lambda: stack.engines(MODEL) == [], seconds=20, what="the engine to stop")
     finally:
         api.post(f"models/{model}/enable")
     wait_for(stack.answers, seconds=30, what="the model to answer again", every=0.2)

@@ -17,16 +17,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.ti
 
 
 def test_f45_a_killed_engine_is_replaced_and_answers_within_15_seconds(stack: Stack) -> None:
-    (engine,) = [pid for pid in stack.engines() if _model_of(stack, pid) == MODEL]
+    (engine,) = stack.engines(MODEL)
     os.kill(engine, signal.SIGKILL)
     wait_for(stack.answers, seconds=fair(15), what=f"an answer: {stack.tail()}", every=0.1)
     assert engine not in stack.engines()
-
-
-def _model_of(stack: Stack, pid: int) -> str:
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        words = file.read().split(b"\0")
-    return MODEL if any(word == MODEL.encode() for word in words) else ""
 
 
 def test_a_killed_agent_adopts_the_same_engine_and_chats_go_on_meanwhile(stack: Stack) -> None:
