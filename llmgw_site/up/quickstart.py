@@ -108,8 +108,7 @@ class Quickstart:
                 raise Refused(
                     Kind.UNAVAILABLE, "quickstart_failed", f"{name} cannot be served: {job['message'] or job['state']}"
                 )
-            now = next((s for s in job.get("steps", ()) if s["state"] == "running"), None)
-            self._terminal.waiting(f"{now['title']} {now['detail']}".strip() if now else "a worker to take the job")
+            self._terminal.waiting(_doing(job))
             await asyncio.sleep(LOOK_EVERY)
             job = await self._admin("GET", f"/api/v1/jobs/{job['id']}")
 
@@ -153,6 +152,16 @@ class Quickstart:
         return await asyncio.to_thread(
             http.call, self._listener, method, path, body=body, bearer=bearer, timeout=timeout
         )
+
+
+def _doing(job: Mapping[str, Any]) -> str:
+    """What a job waits for now, for people."""
+    for step in job.get("steps", ()):
+        if step["state"] == "running":
+            return f"{step['title']}: {step['detail']}" if step["detail"] else str(step["title"])
+        if step["state"] == "waiting":
+            return str(step["title"]) if step["number"] > 1 else "a worker to take the job"
+    return "the job to be closed"
 
 
 def _open(job: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import TextIO
@@ -45,7 +46,8 @@ class Terminal:
                 self.say(f"waiting: {what}")
         if self._moving:
             self._erase()
-            self._write(f"   ...    {what} ({format_seconds(now - self._since)})"[:120])
+            width = shutil.get_terminal_size().columns  # a line that wraps could not be taken back
+            self._write(f"   ...    {what} ({format_seconds(now - self._since)})"[: width - 1])
             self._drawn = True
         elif now - self._told >= STILL:
             self._told = now

@@ -56,3 +56,15 @@ def test_the_weights_are_found_in_their_package_without_importing_it(tmp_path: P
 def test_missing_weights_are_refused_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="LLMGW_QUICKSTART=0"):
         quickstart.weights(load({"LLMGW_DATA": str(tmp_path), "LLMGW_QUICKSTART_WEIGHTS": str(tmp_path / "none")}))
+
+
+def test_what_a_job_waits_for_is_its_running_step_or_the_one_to_come() -> None:
+    def doing(*states: str) -> str:
+        steps = [{"number": n, "title": f"Step {n}", "detail": "half", "state": s} for n, s in enumerate(states, 1)]
+        return quickstart._doing({"steps": steps})
+
+    assert doing() == "the job to be closed"
+    assert doing("waiting", "waiting") == "a worker to take the job"
+    assert doing("running", "waiting") == "Step 1: half"
+    assert doing("done", "waiting") == "Step 2"
+    assert doing("done", "done") == "the job to be closed"
