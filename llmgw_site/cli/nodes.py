@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli.client import AsJson, ago, api, show_item, show_list
+from llmgw_site.cli.client import AsJson, Column, ago, api, show_item, show_list
 from llmgw_site.lib.units import format_bytes
 
 app = typer.Typer(no_args_is_help=True, help="Machines of the cluster.")
@@ -16,7 +16,7 @@ Ref = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
 @app.command("list")
 def list_nodes(as_json: AsJson = False) -> None:
     """List nodes with their state."""
-    columns = [
+    columns: list[Column] = [
         "name",
         "state",
         ("seen", lambda node: ago(node["last_seen_at"])),
@@ -31,7 +31,7 @@ def list_nodes(as_json: AsJson = False) -> None:
 def show(node: Ref, as_json: AsJson = False) -> None:
     """Show one node."""
     found = api().get(f"nodes/{node}")
-    fields = [
+    fields: list[Column] = [
         "id", "name", "state", "address", "version", ("seen", lambda row: ago(row["last_seen_at"])),
         ("cores", lambda row: row["hardware"].get("cores")), ("memory free", memory), ("engines", engines), "problems",
         "replicas", "snapshot_version", "spool_records",

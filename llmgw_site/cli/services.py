@@ -13,6 +13,7 @@ from pathlib import Path
 
 from llmgw_site.lib import files, logs
 from llmgw_site.lib.config import Config, ConfigError, load
+from llmgw_site.lib.errors import Kind, Refused
 
 NAMES = ("gateway", "web", "agent", "worker")
 WORKER_THREADS = 4
@@ -76,7 +77,12 @@ def _web(config: Config) -> int:
 
 
 def _listen(path: Path) -> socket.socket:
-    """A listening unix socket of mode 0600; what an ended process left in its place is removed."""
+    """A unix socket of mode 0600, bound; what an ended process left in its place is removed. Refused (web_runs)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        if other.connect_ex(str(path)) == 0:
+            raise Refused(
+                Kind.CONFLICT, "web_runs", f"another `web` serves {path}: stop it, or set LLMGW_DATA to another folder"
+            )
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)  # no moment in which others could open it
@@ -94,6 +100,9 @@ def main(argv: list[str]) -> int:
         return 2
     try:
         return run(argv[0], load())
+    except Refused as refused:
+        print(f"llmgw: {refused.message}", file=sys.stderr)
+        return 1
     except ConfigError as error:
         print("\n".join(f"llmgw: {problem}" for problem in error.problems), file=sys.stderr)
         return 2

@@ -13,6 +13,7 @@ import pytest
 
 from llmgw_site.cli import services
 from llmgw_site.lib.config import load
+from llmgw_site.lib.errors import Refused
 
 
 def modules_of(code: str) -> set[str]:
@@ -42,6 +43,8 @@ def test_the_socket_of_web_is_private_from_its_first_moment_and_takes_the_place_
         listener.listen()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
+            with pytest.raises(Refused, match="another `web`"):
+                services._listen(path)
         listener.close()
 
 
