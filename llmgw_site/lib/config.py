@@ -265,7 +265,7 @@ class Config:
     @property
     def client_url(self) -> str:
         """Where people reach the client listener."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 - asks, binds nothing
         return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
 
 

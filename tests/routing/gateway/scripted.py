@@ -126,5 +126,5 @@ async def connected(port: int) -> AsyncIterator[Peer]:
 async def until(condition: Callable[[], bool], *, seconds: float = 5.0) -> None:
     """Wait for a condition; fails after `seconds`."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the condition is anything
+        while not condition():
             await asyncio.sleep(0.005)

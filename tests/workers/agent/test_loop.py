@@ -71,7 +71,7 @@ def report(agent: Agent) -> Any:
 
 async def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     async with asyncio.timeout(seconds):
-        while not (found := condition()):  # noqa: ASYNC110 - a look at the outside, nobody could set an event
+        while not (found := condition()):
             await asyncio.sleep(0.02)
         return found
 
