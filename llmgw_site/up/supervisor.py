@@ -158,7 +158,7 @@ class Supervisor:
             while child.returncode is None:
                 self._terminal.waiting("database, identity and first keys")
                 try:
-                    async with asyncio.timeout(LOGS_EVERY):
+                    async with asyncio.timeout(0.5):
                         await child.wait()
                 except TimeoutError:
                     if time.monotonic() - began > BOOTSTRAP_PATIENCE:
