@@ -8,5 +8,5 @@ export VIRTUAL_ENV=$PWD/.venv
 uv=.venv/bin/uv
 # sync removes what the lock does not name; uv itself is kept by naming it
 cat "$lock" requirements/uv.txt requirements/quickstart.txt > .venv/.wanted.txt
-"$uv" pip sync --require-hashes .venv/.wanted.txt
+"$uv" pip sync --compile-bytecode --require-hashes .venv/.wanted.txt
 "$uv" pip install --quiet --no-deps --no-build-isolation --editable .

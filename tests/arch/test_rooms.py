@@ -19,10 +19,8 @@ def named(path: Path) -> str:
     return str(path.relative_to(TOP))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@pytest.mark.parametrize("path", [p for p in SOURCES if not p.match("migrations/[0-9]*.py")], ids=named)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
-    if "migrations" in path.parts and path.name != "__init__.py":
-        pytest.skip("written by Django")
     source = path.read_text()
     if path.name == "__init__.py" and not source.strip() and path.parent.name in ("management", "commands"):
         return
