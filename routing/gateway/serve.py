@@ -97,6 +97,7 @@ def server_for(config: Config, app: Any) -> _Server:
         uvicorn.Config(
             app,
             loop="none",
+            interface="asgi3",
             http=protocol_class(config),
             ws="websockets-sansio",
             ws_max_size=MAX_MESSAGE,
@@ -155,10 +156,14 @@ async def _serve(config: Config, gateway: Any, sockets: list[socket.socket], rea
         loop.add_signal_handler(number, stop)
     tasks = [asyncio.ensure_future(server.serve([handle])) for server, handle in zip(servers, sockets, strict=True)]
     try:
-        await asyncio.gather(*(server.accepts.wait() for server in servers))
-        logs.event(log, "gateway_ready", client=f"{config.host}:{config.port}", node_port=config.node_port)
-        if ready is not None:
-            ready()
+        accept = asyncio.gather(*(server.accepts.wait() for server in servers))
+        first: list[asyncio.Future[Any]] = [accept, *tasks]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if accept.done():
+            logs.event(log, "gateway_ready", client=f"{config.host}:{config.port}", node_port=config.node_port)
+            if ready is not None:
+                ready()
+        accept.cancel()
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         stop()  # one that ends by itself takes the others along: the supervisor starts all anew
         await asyncio.gather(*tasks)

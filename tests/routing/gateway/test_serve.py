@@ -11,9 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from routing.gateway import serve
+from tests.routing.gateway.listening import configured
 from tests.routing.gateway.scripted import connected, until
 
 PROGRAM = "from llmgw_site.lib.config import load; from routing.gateway.serve import main; main(load())"
@@ -98,6 +101,54 @@ async def test_three_listeners_answer_and_sigterm_ends_them_cleanly(process: Pro
     events = [json.loads(line)["event"] for line in process.stderr().splitlines()]
     assert "gateway_ready" in events
     assert events[-1] == "gateway_stopped"
+
+
+class Slow:
+    """A stand-in for what `lifespan.build` gives: answers after `seconds`, and says whether it was stopped last."""
+
+    def __init__(self, seconds: float) -> None:
+        self.app = self.node_app = self.metrics_app = self.answer
+        self.seconds = seconds
+        self.asked = asyncio.Event()
+        self.ended: list[str] = []
+
+    async def start(self) -> None:
+        self.ended.clear()
+
+    async def stop(self) -> None:
+        self.ended.append("stopped")
+
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.set()
+        try:
+            await asyncio.sleep(self.seconds)
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+            self.ended.append("answered")
+        except asyncio.CancelledError:
+            self.ended.append("cut")
+            raise
+
+
+@pytest.mark.parametrize(("seconds", "end"), [(0.5, "answered"), (60.0, "cut")])
+async def test_at_sigterm_a_running_request_ends_within_the_grace_or_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, end: str
+) -> None:
+    monkeypatch.setattr(serve, "GRACE", 1)
+    ports = dict(zip(("PORT", "NODE_PORT", "METRICS_PORT"), free_ports(3), strict=True))
+    gateway, ready = Slow(seconds), asyncio.Event()
+    running = asyncio.ensure_future(serve.run(configured(tmp_path, **ports), ready=ready.set, gateway=gateway))
+    await ready.wait()
+    async with connected(ports["PORT"]) as client:
+        await client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await asyncio.wait_for(gateway.asked.wait(), 5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await running
+            if end == "answered":
+                assert (await client.response())[2] == b"ok"
+        assert await answers(ports["PORT"], b"/") == 0
+    assert gateway.ended == [end, "stopped"]
 
 
 @pytest.mark.parametrize("which", range(3))
