@@ -66,6 +66,7 @@ class Quickstart:
     async def until_answered(self) -> str | None:
         """Serve the model and ask it; its answer, or None if an operator has disabled it or there is to be none."""
         if not self._config.quickstart:
+            await self._until_known()
             return None
         name = self._config.quickstart_model
         row = await self._model(name)
@@ -74,8 +75,22 @@ class Quickstart:
             row = await self._model(name)
         if row is not None and not row.get("enabled", True):
             self._terminal.say(f"{name} is disabled, as it was left; `llmgw model` or the console enables it")
+            await self._until_known()
             return None
         return await self._ask(name)
+
+    async def _until_known(self) -> None:
+        """Wait for the gateway to know the API key: what is announced must work."""
+        while True:
+            try:
+                answer = await self._call("GET", "/v1/models", None, self._secrets["api_key"])
+            except http.NoAnswer as error:
+                self._terminal.waiting(f"the gateway to answer ({error})")
+            else:
+                if answer.status == 200:
+                    return
+                self._terminal.waiting(f"the gateway to know the API key: {answer.message}")
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _model(self, name: str) -> dict[str, Any] | None:
         answer = await self._admin("GET", f"/api/v1/models?name={name}")

@@ -158,6 +158,7 @@ class Node:
         }
 
     def start_agent(self, **extra: str) -> subprocess.Popen[bytes]:
+        self.controller.beats.clear()  # what an earlier agent said is no word of this one
         with self.log.open("ab") as log:
             self.agent = subprocess.Popen(
                 [sys.executable, "-m", "workers.agent"], cwd=TOP, env=self.environ(**extra), stdout=log, stderr=log
