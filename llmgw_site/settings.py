@@ -106,6 +106,7 @@ AUTH_PASSWORD_VALIDATORS = [
 # New keys are shown once, in a message: it stays in the browser's cookie and is never written on our side.
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 SESSION_COOKIE_NAME = "llmgw_session"
 CSRF_COOKIE_NAME = "llmgw_csrf"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _public.scheme == "https"

@@ -52,3 +52,10 @@ def test_the_error_pages_stand_alone_and_show_nothing_of_the_inside(admin: Clien
     assert answer.status_code == 404
     assert "There is no such page" in answer.content.decode()
     assert "Traceback" not in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_who_signs_in_without_having_asked_for_a_page_comes_to_the_overview() -> None:
+    User.objects.create_superuser("root-of-all", password="long-enough")
+    answer = Client().post("/admin/login/", {"username": "root-of-all", "password": "long-enough"})
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")
