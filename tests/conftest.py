@@ -28,8 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything that opens the database carries the mark `django_db`, so that `-m django_db` finds all of it."""
+    """Marks that nobody can forget: `django_db` for what opens the database, `property` for what hypothesis drives."""
     for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.property)
         if DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("django_db"):
             item.add_marker(pytest.mark.django_db)
 
