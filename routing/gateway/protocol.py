@@ -7,6 +7,7 @@
     pause between two pieces of a body              408 body_too_slow
     what is no HTTP/1.1                             400 invalid_http
     connections at once                             503 too_many_connections
+    requests ahead of their answers (PIPELINED)     those before are answered, then the connection is closed
     idle between requests, or before the first      the connection is closed
     write buffer that the client does not read      the connection is dropped
 
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 _CYCLE = "llmgw.cycle"
 _LINGER = 1.0
 """Seconds for which a refused client may go on sending, so that it can read why (a reset would tear that up)."""
+PIPELINED = 64
+"""Requests that may wait for the answers before them. Each costs kilobytes, and one read of the socket holds thousands."""
 _PROGRESS = 64 * 1024
 """Bytes that a slow reader has to take within the write timeout to be given another one."""
 
@@ -66,6 +69,11 @@ _TOO_MANY = Refused(
     "too_many_connections",
     "The gateway has all the connections it may have: try again in a moment.",
     retry_after=1,
+)
+_PIPELINED = Refused(
+    Kind.LIMITED,
+    "too_many_pipelined",
+    f"More than {PIPELINED} requests came before their answers: wait for answers, or use more connections.",
 )
 
 
@@ -167,6 +175,8 @@ class BoundedProtocol(HttpToolsProtocol):
                     "body_too_large",
                     f"The request body of {int(value)} bytes is over the bound of {bounds.body_bytes}: send less.",
                 )
+        if len(self.pipeline) >= PIPELINED:
+            raise _PIPELINED
         super().on_headers_complete()
         self.scope[_CYCLE] = self.cycle  # type: ignore[literal-required]
         self._in_head = False
@@ -182,11 +192,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._watch_write()  # closing waits for the client to read
             return
-        self.flow.resume_reading()
-        if self.pipeline:
+        if self.pipeline:  # nothing more is read before these are answered
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
-        elif not self._in_head and not self._in_body:
+            return
+        self.flow.resume_reading()
+        if not self._in_head and not self._in_body:
             self._due = self.loop.time() + self.bounds.idle
             self._arm(self._due)
 
@@ -281,11 +292,11 @@ class BoundedProtocol(HttpToolsProtocol):
         bounds = self.bounds
         if self._refused:
             self.transport.abort()
+        elif self.flow.read_paused and (self._in_head or self._in_body):
+            self._due = self.loop.time() + bounds.body_pause  # it waits for us
         elif self._in_head:
             message = f"The request's headers did not come within {bounds.head_time:g} s: send them at once."
             self._refuse(Refused(Kind.TOO_SLOW, "headers_too_slow", message))
-        elif self._in_body and self.flow.read_paused:
-            self._due = self.loop.time() + bounds.body_pause  # it waits for us
         elif self._in_body:
             message = f"The request's body paused for more than {bounds.body_pause:g} s: send it without pauses."
             self._refuse(Refused(Kind.TOO_SLOW, "body_too_slow", message))

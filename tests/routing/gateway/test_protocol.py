@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from routing.gateway.protocol import PIPELINED
 from tests.routing.gateway.listening import configured, listening
 from tests.routing.gateway.scripted import connected, until
 
@@ -72,6 +73,30 @@ async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
         post = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b"
         await client.send(b"".join(post % (size, b"x" * size) for size in (1, 22, 333)) + GET)
         assert [(await client.response())[2] for _ in range(4)] == [b"1", b"22", b"333", b"0"]
+
+
+async def test_requests_without_end_before_their_answers_are_not_taken_in(tmp_path: Path) -> None:
+    app = App()
+    app.go.clear()
+    async with listening(app, configured(tmp_path)) as port, connected(port) as client:
+        client.writer.write(GET * 20_000)
+        await until(lambda: app.asked == 1)
+        app.go.set()
+        answers = (await client.reader.read()).count(b"HTTP/1.1 200")
+        assert answers <= 1 + PIPELINED
+        assert app.asked <= 1 + PIPELINED  # the connection was closed after them
+
+
+async def test_pipelined_requests_over_several_reads_are_all_answered(tmp_path: Path) -> None:
+    app = App()
+    app.go.clear()
+    async with listening(app, configured(tmp_path)) as port, connected(port) as client:
+        await client.send(GET * 3 + GET[:10])
+        await until(lambda: app.asked == 1)
+        app.go.set()
+        await client.send(GET[10:] + b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n123")
+        await client.send(b"456789")
+        assert [(await client.response())[2] for _ in range(5)] == [b"0", b"0", b"0", b"0", b"9"]
 
 
 @pytest.mark.parametrize(
