@@ -31,8 +31,12 @@ class Counts:
     by_usage: bool = False  # from a usage object, which llama.cpp's timings do not overrule
 
 
+MOST_TOKENS = 2**53
+"""What an engine counts beyond this is no count."""
+
+
 def _whole(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
 def read_usage(usage: Any, counts: Counts) -> None:

@@ -3,10 +3,12 @@
 Files `<data>/usage/spool-<start in ms, 20 digits>-<boot id>.jsonl`; lines as in routing/domain/records.py. A new file
 for each start and at SEGMENT bytes. What a gateway left open when it died, the next one closes as failed. A disk that
 refuses a write costs no chat: lines wait in memory, up to BACKLOG of them, and are counted where even that overflows.
+One gateway has a folder at a time (a lock on it says so): a second one would close what the first has under way.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import time
@@ -30,6 +32,10 @@ BACKLOG = 20_000
 RESTARTED = "gateway_restarted"
 
 
+class SpoolHeldError(Exception):
+    """Another gateway writes the spool of this data folder."""
+
+
 @dataclass
 class Recovered:
     """What `Ledger.recover` found."""
@@ -46,7 +52,7 @@ class Ledger:
         self._folder = folder
         self._boot_id = boot_id
         self._on_failure = on_failure
-        self._file = -1
+        self._file = self._lock = -1
         self._size = 0
         self._last_ms = 0
         self._torn = False
@@ -54,11 +60,14 @@ class Ledger:
         self._waiting: deque[bytes] = deque()
 
     def start(self) -> Recovered:
-        """Begin a segment and close in it what earlier gateways left open."""
+        """Begin a segment and close in it what earlier gateways left open. Raises SpoolHeldError."""
         earlier: list[Path] = []
         try:
             private_folder(self._folder)
+            self._take_lock()
             earlier = sorted(self._folder.glob("spool-*.jsonl"))
+            # Newest by its name, whatever the clock says: the agent deletes every finished segment but the newest.
+            self._last_ms = max((_start_ms(path) for path in earlier), default=0)
         except OSError as error:
             self._failed(error)
         self._begin_segment()
@@ -74,6 +83,9 @@ class Ledger:
                 self._failed(error)
             os.close(self._file)
             self._file = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def open(self, record: dict[str, Any]) -> None:
         """Say that a request is about to be forwarded; `record` has the fields of UsageRecord known so far."""
@@ -103,6 +115,7 @@ class Ledger:
             return
         if len(self._waiting) >= BACKLOG:
             self._waiting.popleft()
+            self._on_failure()
         self._waiting.append(line)
 
     def _write(self, line: bytes) -> bool:
@@ -122,6 +135,18 @@ class Ledger:
         if self._torn:
             self._failed(OSError("the disk took a part of a line only"))
         return not self._torn
+
+    def _take_lock(self) -> None:
+        """Hold the folder until `stop`, or until the process ends in whatever way."""
+        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise SpoolHeldError(
+                f"another gateway writes {self._folder}: stop it first, or set LLMGW_DATA to another folder"
+            ) from None
+        self._lock = handle
 
     def _begin_segment(self) -> None:
         now_ms = max(time.time_ns() // 1_000_000, self._last_ms + 1)
@@ -145,7 +170,7 @@ class Ledger:
         found = Recovered(segments=len(segments))
         left: dict[str, dict[str, Any]] = {}
         for path in segments:
-            for line in _lines(path):
+            for line, whole in _lines(path):
                 record = line.get("record") if isinstance(line, dict) else None
                 record_id = record.get("record_id") if isinstance(record, dict) else None
                 if not isinstance(record, dict) or not isinstance(record_id, str):
@@ -154,6 +179,8 @@ class Ledger:
                     left[record_id] = record
                 else:
                     left.pop(record_id, None)
+                    if not whole:  # only its newline is missing, without which nobody ships it
+                        self._append(b'{"op":"close","record":' + orjson.dumps(record) + b"}\n")
         for record in left.values():
             ended = {**record, "outcome": Outcome.FAILED, "status": HTTP_STATUS[Kind.INTERNAL], "code": RESTARTED}
             self._append(b'{"op":"close","record":' + orjson.dumps({**_EMPTY, **ended}) + b"}\n")
@@ -166,8 +193,14 @@ class Ledger:
 _EMPTY = asdict(UsageRecord(record_id="", request_id="", started_at=0.0, endpoint=""))
 
 
-def _lines(path: Path) -> Iterator[Any]:
-    """The lines of a segment, parsed; None for one that a crash or a full disk cut off."""
+def _start_ms(path: Path) -> int:
+    """The start in a segment's name; 0 where it has none."""
+    text = path.name.split("-")[1]
+    return int(text) if text.isdecimal() else 0
+
+
+def _lines(path: Path) -> Iterator[tuple[Any, bool]]:
+    """The lines of a segment, parsed, and whether they have their newline; None for one that was cut off."""
     try:
         with path.open("rb") as file:
             for line in file:
@@ -176,6 +209,7 @@ def _lines(path: Path) -> Iterator[Any]:
                         value = orjson.loads(line)
                     except orjson.JSONDecodeError:
                         value = None
-                    yield value if isinstance(value, dict) and value.get("op") in ("open", "close") else None
+                    ours = isinstance(value, dict) and value.get("op") in ("open", "close")
+                    yield value if ours else None, line.endswith(b"\n")
     except OSError as error:
         event(log, "usage_segment_unreadable", level=logging.ERROR, file=path.name, error=error.strerror)

@@ -23,6 +23,7 @@ import uvloop
 
 from llmgw_site.lib import logs
 from llmgw_site.lib.config import Config
+from routing.gateway.ledger import SpoolHeldError
 from routing.gateway.protocol import protocol_class
 from routing.gateway.web_socket import MAX_MESSAGE
 
@@ -176,12 +177,13 @@ async def _serve(config: Config, gateway: Any, sockets: list[socket.socket], rea
 
 
 def main(config: Config) -> None:
-    """The process `llmgw gateway`. Exits with 2 where an address cannot be bound."""
+    """The process `llmgw gateway`. Exits with 2 where an address cannot be bound, or another gateway has the data."""
     logs.setup(process="gateway", level=config.log_level, style=config.log_style)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start and stop are told by us
     try:
         uvloop.run(run(config))
-    except PortTakenError as error:
-        logs.event(log, "port_taken", level=logging.ERROR, message=str(error))
+    except (PortTakenError, SpoolHeldError) as error:
+        name = "port_taken" if isinstance(error, PortTakenError) else "spool_held"
+        logs.event(log, name, level=logging.ERROR, message=str(error))
         print(f"llmgw gateway: {error}", file=sys.stderr)  # noqa: T201 - for whoever started it by hand
         sys.exit(2)
