@@ -41,13 +41,22 @@ class Caller:
     now: float  # Unix time of the database
 
 
+class _ProvedRefused(Refused):
+    """A refusal of a call whose signature holds: signed, so that the node can act on it."""
+
+    def __init__(self, caller: Caller, code: str, message: str) -> None:
+        super().__init__(Kind.UNAUTHORIZED, code, message)
+        self.caller = caller
+
+
 View = Callable[[Caller, HttpRequest], "bytes | None"]
 
 
 def node_call(method: str) -> Callable[[View], Callable[..., HttpResponse]]:
     """Make a view of a function from a proved caller to the bytes of a JSON answer (None: 304, nothing new).
 
-    Answers are signed over the request's signature. A message that cannot be read is a 400 `bad_message`.
+    Answers are signed over the request's signature, refusals too where that signature holds; these tell the cluster's
+    time, from which a node whose clock is far off learns it. A message that cannot be read is a 400 `bad_message`.
     """
 
     def wrap(function: View) -> Callable[..., HttpResponse]:
@@ -60,6 +69,8 @@ def node_call(method: str) -> Callable[[View], Callable[..., HttpResponse]]:
                     raise Refused(Kind.NOT_FOUND, "not_found", f"{request.method} is not answered here: use {method}")
                 caller = authenticate(request)
                 answer = function(caller, request)
+            except _ProvedRefused as refused:
+                return _signed(refused.caller, HTTP_STATUS[refused.kind], envelope(refused, now=refused.caller.now))
             except Refused as refused:
                 return _signed(caller, HTTP_STATUS[refused.kind], envelope(refused))
             except WireError as error:
@@ -103,13 +114,17 @@ def authenticate(request: HttpRequest) -> Caller:
     now = selectors.database_now()
     path = request.get_full_path()
     wrong = signing.verify(key, call, method=request.method or "", path=path, body=body, now=now)
+    caller = Caller(node=node, key=key, nonce=call.signature, body=body, now=now)
     if wrong is not None:  # 4
         event(log, "node_call_refused", level=logging.WARNING, node_id=node.id, code=wrong)
-        raise Refused(Kind.UNAUTHORIZED, wrong, f"the call of node {node.name} was refused: {wrong.replace('_', ' ')}")
+        text = f"the call of node {node.name} was refused: {wrong.replace('_', ' ')}"
+        if wrong == "bad_signature":  # whoever that was gets nothing signed
+            raise Refused(Kind.UNAUTHORIZED, wrong, text)
+        raise _ProvedRefused(caller, wrong, text)
     with _seen_lock:
         if not _seen.first(call, now=now):  # 5
-            raise Refused(Kind.UNAUTHORIZED, "call_repeated", "this very call was answered before")
-    return Caller(node=node, key=key, nonce=call.signature, body=body, now=now)
+            raise _ProvedRefused(caller, "call_repeated", "this very call was answered before")
+    return caller
 
 
 def read_body(request: HttpRequest) -> bytes:
@@ -138,9 +153,10 @@ def decode(body: bytes) -> Any:
         raise WireError(f"the body is no JSON: {error}") from None
 
 
-def envelope(refused: Refused) -> bytes:
+def envelope(refused: Refused, *, now: float | None = None) -> bytes:
+    """The body of a refusal; `now`: the cluster's time, told as `server_time`."""
     error = {"message": refused.message, "type": refused.kind.value, "code": refused.code, "param": refused.param}
-    return orjson.dumps({"error": error})
+    return orjson.dumps({"error": error} if now is None else {"error": error, "server_time": now})
 
 
 def _unreadable(error: WireError) -> Refused:

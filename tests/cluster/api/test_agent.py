@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
+import httpx
 import orjson
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from cluster import selectors
+from cluster.domain import signing
 from cluster.models import ClusterIdentity, Node, Replica
 from cluster.services import calls, nodes
 from cluster.wire import Wanted, from_dict, to_dict
 from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
+from workers.agent.link import Identity, Link, LinkError
 
 pytestmark = pytest.mark.django_db
 PATH = "/api/v1/agent/heartbeat"
@@ -119,6 +124,43 @@ def test_another_body_under_the_signature_is_refused(client: Client, machine: Ma
 def test_a_call_from_another_time_is_refused(client: Client, machine: Machine) -> None:
     response = machine.post(client, PATH, body(machine), now=selectors.database_now() - 121)
     assert (response.status_code, code(response)) == (401, "clock_skew")
+    assert machine.proves(response)
+    assert abs(json.loads(response.content)["server_time"] - selectors.database_now()) < 5
+
+
+def test_nobody_gets_a_signed_refusal_for_a_wrong_signature(client: Client, machine: Machine) -> None:
+    content = body(machine)
+    headers = machine.headers("POST", PATH, content) | {"x-llmgw-counter": "999"}
+    response = client.post(PATH, content, content_type="application/json", headers=headers)
+    assert code(response) == "bad_signature"
+    assert signing.SIGNATURE not in response.headers
+
+
+@pytest.mark.parametrize("off", [3600.0, -3600.0])
+def test_a_node_whose_clock_is_an_hour_off_gets_through_with_its_second_call(
+    client: Client, machine: Machine, off: float
+) -> None:
+    """The agent's own link against the real view; only the wire between them is the test client's."""
+    answers = []
+
+    def ask(request: httpx.Request) -> httpx.Response:
+        headers = {**request.headers, "x-llmgw-listener": "node"}
+        path = request.url.raw_path.decode()
+        response = client.post(path, request.content, content_type="application/json", headers=headers)
+        answers.append(response.status_code)
+        return httpx.Response(response.status_code, content=response.content, headers=dict(response.headers))
+
+    async def beat_twice() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(sync_to_async(ask))) as http:
+            link = Link(("http://c",), who, boot_id="b", clock=lambda: time.time() + off, client=http)
+            with pytest.raises(LinkError, match="clock_skew"):
+                await link.heartbeat(machine.beat())
+            wanted = await link.heartbeat(machine.beat())
+            assert abs(link.cluster_time - wanted.server_time) < 5
+
+    who = Identity(node_id=machine.node.id, private_key=machine.private, controller_public_key=machine.own.public_key)
+    async_to_sync(beat_twice)()
+    assert answers == [401, 200]
 
 
 @pytest.mark.parametrize(
