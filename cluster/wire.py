@@ -4,7 +4,8 @@ Versioned frozen messages, to and from plain dicts. Rules of the wire: every mes
 are ignored, missing ones have defaults, so controller N talks to nodes N-1. Sizes are bytes, times Unix seconds.
 
     agent -> controller   POST /api/v1/agent/heartbeat   Heartbeat, answered by Wanted
-    agent -> controller   POST /api/v1/agent/usage       UsageBatch, answered by {"stored": [record ids]}
+    agent -> controller   POST /api/v1/agent/usage       UsageBatch, answered by {"stored": [record ids],
+                                                       "refused": [{"record_id", "reason"}]}
     agent -> controller   GET  /api/v1/agent/snapshot?have=VERSION   the snapshot (routing.domain.snapshot), or 304
     agent -> gateway      <data>/cluster/engines.json    EnginesFile
     gateway -> agent      <data>/run/agent.sock          one JSON Load a line
@@ -163,7 +164,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """A file on the node's disk. `sha256` empty: not known, the agent does not check it."""
+    """A file on the node's disk. The node checks that it is there and has this size (0: any) before each start.
+
+    `sha256` (empty: not known) is checked once, by the job that adds the model: reading it anew costs minutes a start.
+    """
 
     path: str
     size: int = 0

@@ -145,7 +145,7 @@ class Seen:
 
     def first(self, call: Call, *, now: float) -> bool:
         """Whether this verified call is met for the first time; remembers it."""
-        if now - self._swept > WINDOW:
+        if abs(now - self._swept) > WINDOW:  # also after a clock that was set back
             self._until = {k: t for k, t in self._until.items() if t > now}
             self._swept = now
         identity = (call.node, call.boot, call.counter)

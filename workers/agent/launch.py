@@ -130,7 +130,9 @@ class Starter:
             )  # fmt: skip
         finally:
             os.close(log)
-        self._intents.change(order.replica_id, pid=child.pid, start_time=child.start_time)
+        # Not worth failing for: an intent without a pid explains the engine as well, and it runs already.
+        with contextlib.suppress(OSError):
+            self._intents.change(order.replica_id, pid=child.pid, start_time=child.start_time)
         return child
 
     def _refused(self, order: Spawn, code: str, message: str, *, final: bool = False) -> StartRefused:

@@ -66,6 +66,14 @@ class Answer:
     body: bytes
 
 
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """Ids of usage records: committed now (those of an earlier call included), and refused as unreadable."""
+
+    stored: frozenset[str]
+    refused: frozenset[str] = frozenset()
+
+
 class Link:
     """One agent's calls. `clock` gives this machine's Unix time."""
 
@@ -103,11 +111,15 @@ class Link:
         answer = await self._call("GET", f"{SNAPSHOT}?{query}", b"")
         return None if answer.status == 304 else answer.body
 
-    async def usage(self, records: tuple[dict[str, Any], ...]) -> set[str]:
-        """Hand over closed records; the ids that are committed now. Raises LinkError."""
+    async def usage(self, records: tuple[dict[str, Any], ...]) -> Received:
+        """Hand over closed records; which are committed now, and which never will be. Raises LinkError."""
         batch = UsageBatch(node_id=self._node, records=records)
         answer = await self._call("POST", USAGE, orjson.dumps(to_dict(batch)))
-        return set(self._read(_Stored, answer).stored)
+        found = self._read(_Usage, answer)
+        return Received(
+            stored=frozenset(found.stored),
+            refused=frozenset(item.record_id for item in found.refused if item.record_id),
+        )
 
     def _read(self, kind: type[Any], answer: Answer) -> Any:
         try:
@@ -166,8 +178,14 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Stored:
+class _Refused:
+    record_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Usage:
     stored: tuple[str, ...] = ()
+    refused: tuple[_Refused, ...] = ()
 
 
 def _reason(body: bytes) -> str:

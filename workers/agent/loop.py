@@ -11,7 +11,7 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import httpx
@@ -88,7 +88,8 @@ class Agent:
         if last is not None:
             self.handle(WantedArrived(replicas=last.replicas))
         self._started = True
-        self._write_engines()
+        with self._disk("engines_not_written"):  # tried again with each tick
+            self._write_engines()
         await self._socket.start()
         self._run(self._ticks())
         self._run(self._trims())
@@ -105,6 +106,7 @@ class Agent:
         for child in self._children.values():
             asyncio.get_running_loop().remove_reader(child.pidfd)
             child.forget()
+        self._children.clear()
         await self._client.aclose()
 
     def _adopt(self) -> None:
@@ -123,7 +125,8 @@ class Agent:
                 child.reap()
                 continue
             adopted.add(found.replica_id)
-            self.intents.change(found.replica_id, pid=found.pid, start_time=found.start_time)
+            with self._disk("intent_not_kept"):
+                self.intents.change(found.replica_id, pid=found.pid, start_time=found.start_time)
             log_event(log, "engine_adopted", replica_id=found.replica_id, pid=found.pid, generation=intent.generation)
             self.handle(
                 Adopted(
@@ -135,7 +138,16 @@ class Agent:
             adopted_process = self.machine.replicas[intent.replica_id].process
             if adopted_process is not None:
                 self._watch(intent.replica_id, adopted_process.launch, child)
-        self.intents.keep_only(adopted)
+        with self._disk("intents_not_dropped"):
+            self.intents.keep_only(adopted)
+
+    @contextlib.contextmanager
+    def _disk(self, problem: str) -> Iterator[None]:
+        """A write that helps the next agent only: a full disk must not stop this one."""
+        try:
+            yield
+        except OSError as error:
+            log_event(log, problem, level=logging.ERROR, reason=str(error))
 
     # --- events in, instructions out ------------------------------------------------------------------------------
 
@@ -225,7 +237,8 @@ class Agent:
         child = self._children.pop((replica_id, launch))
         asyncio.get_running_loop().remove_reader(child.pidfd)
         status = child.reap()
-        self.intents.drop(replica_id)
+        with self._disk("intent_not_dropped"):  # whatever the disk says, the machine must hear of the end
+            self.intents.drop(replica_id)
         log_event(log, "engine_gone", replica_id=replica_id, pid=child.pid, status=status)
         tail = enginelog.tail(self.starter.log_path(replica_id))
         self.handle(Exited(replica_id=replica_id, launch=launch, status=status, log_tail=tail))

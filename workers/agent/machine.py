@@ -183,9 +183,9 @@ class Machine:
                 self._probe(replica, process, now, deep=True, cause="health says loaded")
             elif event.verdict is Verdict.BROKEN:
                 process.ending = ("engine_answers_wrong", event.message)
-        elif event.verdict in (Verdict.READY, Verdict.BROKEN, Verdict.LOADING):
+        elif event.verdict in (Verdict.READY, Verdict.BROKEN):
             process.silent, process.heard_at = 0, now
-        else:
+        else:  # one that was ready and does not listen, or says that it loads, serves nobody
             process.silent += 1
 
     def _handle_load(self, event: LoadReported, now: float) -> None:

@@ -53,8 +53,12 @@ class Child:
 
     def reap(self) -> int | None:
         """After the end: exit status (negative: signal; None: not our child), with nobody of the group left."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if self._popen is not None or start_time_of(self.pid) in (
+            None,
+            self.start_time,
+        ):  # else the pid is another's now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.close(self.pidfd)
         return self._popen.wait() if self._popen is not None else None
@@ -88,7 +92,12 @@ def spawn(
     if file_limit:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(popen.pid, resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    return Child(popen.pid, start_time_of(popen.pid) or 0, popen)
+    try:
+        return Child(popen.pid, start_time_of(popen.pid) or 0, popen)
+    except OSError:  # no descriptor left to watch it by: nobody would ever end it
+        popen.kill()
+        popen.wait()
+        raise
 
 
 def start_time_of(pid: int) -> int | None:

@@ -151,6 +151,9 @@ class Reporter:
             except (LinkError, OSError) as error:
                 event(log, "snapshot_failed", level=logging.WARNING, reason=str(error))
                 await asyncio.sleep(FIRST_PAUSE)  # the next heartbeat asks again
+            except Exception:
+                log.exception("snapshot_failed")
+                await asyncio.sleep(LONGEST_PAUSE)
 
     # --- usage ----------------------------------------------------------------------------------------------------
 
@@ -164,8 +167,8 @@ class Reporter:
                 self._spool_is_long = self._waiting is None
                 batch = await asyncio.to_thread(self._spool.next_batch)
                 if batch is not None:
-                    stored = await self._link.usage(batch.records)
-                    done = await asyncio.to_thread(self._spool.committed, batch, stored)
+                    got = await self._link.usage(batch.records)
+                    done = await asyncio.to_thread(self._spool.committed, batch, got.stored, got.refused)
                     pause = USAGE_BEHIND if done else USAGE_IDLE
                 failures = 0
             except LinkError as error:

@@ -9,6 +9,8 @@ all its closed records are committed, every record opened in it was closed somew
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,29 +170,34 @@ class Spool:
         if gone:
             self._save()
 
-    def committed(self, batch: Batch, stored: set[str]) -> bool:
-        """Move on behind what is stored now; whether all of the batch was.
+    def committed(self, batch: Batch, stored: Collection[str], refused: Collection[str] = ()) -> bool:
+        """Move on behind what is stored or refused now; whether that is all of the batch.
 
-        A record that the controllers answer without storing, five times in a row, is put aside in `refused.jsonl`
-        (nothing measured is lost) so that those behind it get through.
+        A record that the controllers refuse, or answer without storing five times in a row, is put aside in
+        `refused.jsonl` (nothing measured is lost) so that those behind it get through.
         """
         segment = self._segments.get(batch.segment)
         if segment is None:
             return True
         missing = [item for item in batch.closed if item.record_id not in stored]
         if missing:
-            self._refused += 1
-            if self._refused < REFUSALS_TO_GIVE_UP:
-                return False
-            event(log, "usage_refused", level=logging.ERROR, records=len(missing), first=missing[0].record_id)
-            with (self._folder / "refused.jsonl").open("ab") as file:
-                file.writelines(orjson.dumps(item.record) + b"\n" for item in missing)
+            if any(item.record_id not in refused for item in missing):
+                self._refused += 1
+                if self._refused < REFUSALS_TO_GIVE_UP:
+                    return False
+            self._put_aside(missing)
         self._refused = 0
         self._account(segment, batch.opened, list(batch.closed))
         segment.read = batch.end
         self._places[batch.segment] = batch.end
         self._save()
         return True
+
+    def _put_aside(self, closed: list[Closed]) -> None:
+        event(log, "usage_refused", level=logging.ERROR, records=len(closed), first=closed[0].record_id)
+        handle = os.open(self._folder / "refused.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "ab") as file:
+            file.writelines(orjson.dumps(item.record) + b"\n" for item in closed)
 
     def _save(self) -> None:
         files.write_json(self._folder / "shipped.json", self._places)

@@ -158,7 +158,13 @@ async def test_usage_answers_name_what_is_stored() -> None:
         records = orjson.loads(request.content)["records"]
         return signed(request, 200, orjson.dumps({"stored": [r["record_id"] for r in records]}))
 
-    assert await link(serve).usage(({"record_id": "rec_1"},)) == {"rec_1"}
+    assert (await link(serve).usage(({"record_id": "rec_1"},))).stored == {"rec_1"}
+
+
+async def test_usage_answers_name_what_is_refused_for_good() -> None:
+    body = {"stored": ["rec_1"], "refused": [{"record_id": "rec_2", "reason": "no time"}, {"reason": "no id"}]}
+    got = await link(lambda request: signed(request, 200, orjson.dumps(body))).usage(({"record_id": "rec_1"},))
+    assert (got.stored, got.refused) == ({"rec_1"}, {"rec_2"})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,7 +14,8 @@ from typing import Any
 import pytest
 
 from catalog.domain.engine_command import Command
-from cluster.wire import EngineBuild, Serve, WantedReplica, Weights
+from cluster.wire import EngineBuild, Serve, Wanted, WantedReplica, Weights
+from llmgw_site.lib import files
 from llmgw_site.lib.config import load
 from tests.processes import alive
 from tests.workers.agent.node import stop_engines
@@ -120,6 +124,45 @@ async def test_one_that_dies_at_start_ends_in_backoff_with_its_last_words(make: 
     assert report(agent).code == "engine_start_failed"
     assert "exit code 7" in report(agent).message
     assert "ends with 7, as asked" in report(agent).log_tail
+
+
+async def test_f24_an_engine_that_dies_while_the_disk_is_full_is_missed_all_the_same(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await make()
+    want(agent)
+    await until(lambda: report(agent).state == "ready")
+    pid = report(agent).pid
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_atomic", full)
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: report(agent).pid is None)
+    monkeypatch.undo()
+    await until(lambda: report(agent).state == "ready")
+    assert report(agent).pid != pid
+
+
+async def test_f24_an_agent_starts_and_adopts_although_the_disk_is_full(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await make()
+    want(first)
+    await until(lambda: report(first).state == "ready")
+    pid = report(first).pid
+    first.wanted.write(Wanted(server_time=0.0, replicas=(first.machine.replicas[R].wanted,)))
+    await first.stop()
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_atomic", full)
+    second = await make()
+    assert report(second).pid == pid
+    monkeypatch.undo()
+    await until(lambda: not second._engines_stale)
 
 
 async def test_one_that_dies_with_a_token_is_started_again(make: Make) -> None:

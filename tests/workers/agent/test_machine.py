@@ -337,16 +337,17 @@ def test_an_adopted_engine_that_was_still_loading_keeps_its_first_deadline(bench
     bench.only(Signal)
 
 
-def test_a_suspect_is_looked_at_at_once_and_replaced_only_after_long_silence(bench: Bench) -> None:
+@pytest.mark.parametrize("verdict", [Verdict.SILENT, Verdict.LOADING])  # LOADING: it does not even listen
+def test_a_suspect_is_looked_at_at_once_and_replaced_only_after_long_silence(bench: Bench, verdict: Verdict) -> None:
     launch = bench.ready()
     bench.say(LoadReported(replicas={}, suspects=(R,)))
     bench.only(Probe)
-    bench.probed(launch, Verdict.SILENT)
+    bench.probed(launch, verdict)
     for _ in range(59):
         bench.tick(1)
         bench.none(Signal)
         if any(isinstance(item, Probe) for item in bench.out):
-            bench.probed(launch, Verdict.SILENT)
+            bench.probed(launch, verdict)
     bench.tick(1)
     bench.only(Signal)
     bench.exited(launch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -121,3 +122,22 @@ def test_stop_engines_ends_even_what_ignores_sigterm(data: Path) -> None:
         assert ended(child)
         child.reap()
     assert process.find(data) == []
+
+
+def test_a_child_that_cannot_be_watched_is_not_left_running(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(pid: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", none_left)
+        with pytest.raises(OSError, match="Too many"):
+            spawn(data, SLEEP)
+    assert process.find(data) == []
+
+
+def test_an_ended_engine_whose_pid_is_somebody_elses_now_takes_nobody_along(data: Path) -> None:
+    engine, other = spawn(data, SLEEP, replica="rep_1"), spawn(data, SLEEP, replica="rep_2")
+    adopted = process.Child(engine.pid, engine.start_time)
+    adopted.pid, adopted.start_time = other.pid, other.start_time - 1  # as if the kernel had given the number away
+    adopted.reap()
+    assert not ended(other, 0.2)

@@ -105,6 +105,18 @@ def test_a_record_that_is_refused_again_and_again_is_put_aside_and_the_next_gets
     assert ids(spool) == ["rec_3"]
 
 
+def test_a_record_that_the_controllers_refuse_is_put_aside_at_once(tmp_path: Path) -> None:
+    segment(tmp_path, 1, line("close", 1), line("close", 2))
+    spool = Spool(tmp_path)
+    batch = spool.next_batch()
+    assert batch
+    assert spool.committed(batch, {"rec_1"}, {"rec_2"})
+    assert spool.next_batch() is None
+    aside = tmp_path / "refused.jsonl"
+    assert [orjson.loads(text)["record_id"] for text in aside.read_bytes().splitlines()] == ["rec_2"]
+    assert aside.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize(
     "torn", [b'{"op":"close","rec', b"\n", b"null\n", b'{"op":"close","record":{"record_id":7}}\n', b"\xff\xfe\n"]
 )
