@@ -125,7 +125,9 @@ class MetricsApp:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            raise RuntimeError(f"no {scope['type']} here")
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
         found = scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD")
         body = generate_latest(self._metrics.registry) + await self._of_web() if found else b"not found\n"
         headers = [(b"content-type", _CONTENT_TYPE), (b"content-length", b"%d" % len(body))]

@@ -162,6 +162,8 @@ class WebProxy:
             # Without its end the client's connection is closed by uvicorn: the client sees that it is cut.
             event(log, "web_answer_cut", path=scope["path"], reason=str(error), level=logging.WARNING)
             return
+        finally:
+            response.abort()  # whatever ended the sending; harmless after the answer's end
         await send({"type": "http.response.body", "body": b""})
 
     async def _body(

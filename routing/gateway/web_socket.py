@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, unix_connect
@@ -22,6 +23,8 @@ MAX_MESSAGE = 1024 * 1024
 """Bytes of one message, either way."""
 _QUEUE = 16  # messages
 _OPEN_TIMEOUT = 10.0
+_HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+"""A Host header becomes part of an address: one with a slash, a question mark or an @ would change the rest of it."""
 _OF_THE_HANDSHAKE = (b"sec-websocket-", b"origin", b"user-agent")
 
 
@@ -29,6 +32,9 @@ async def relay(socket: str | None, scope: Any, headers: Headers, receive: Any, 
     """Connect to `web` at the unix socket, tell the client how that went, then relay until one side ends."""
     await receive()  # websocket.connect
     given = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    if not _HOST.fullmatch(given.get(b"host", "localhost")):
+        await _refuse(send, 400, b"The Host header is no host.")
+        return
     path = scope["raw_path"].decode("ascii") + (
         f"?{scope['query_string'].decode('ascii')}" if scope["query_string"] else ""
     )

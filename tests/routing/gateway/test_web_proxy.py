@@ -301,6 +301,19 @@ async def test_a_websocket_is_relayed_with_cookies_origin_and_subprotocol(tmp_pa
         assert "x-llmgw-node" not in seen
 
 
+@pytest.mark.parametrize("host", [b"h/internal?x=", b"user:pw@h", b"h?", b"h#", b"", b"h:1:2"])
+async def test_a_host_header_cannot_change_where_a_websocket_goes(tmp_path: Path, host: bytes) -> None:
+    config, app = configured(tmp_path), Echo()
+    async with web(config, app), proxied(config) as port, connected(port) as client:
+        await client.send(
+            b"GET /ws/jobs HTTP/1.1\r\nhost: %b\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" % host
+        )
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert head.split()[1] == b"400"
+        assert not app.scopes
+
+
 async def test_a_websocket_that_web_ends_or_refuses_ends_so_for_the_client(tmp_path: Path) -> None:
     config, app = configured(tmp_path), Echo()
     async with web(config, app), proxied(config) as port:
