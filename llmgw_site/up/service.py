@@ -70,6 +70,8 @@ class Service:
         while not self._stopping:
             began = time.monotonic()
             self._process = process = await self._spawn()
+            if self._stopping:  # stop() came while it was being started, and found nothing to end
+                self._signal(process, signal.SIGKILL)
             watch = asyncio.create_task(self._until_ready(process, began))
             status = await process.wait()
             watch.cancel()

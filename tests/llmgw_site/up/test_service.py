@@ -47,6 +47,16 @@ def test_pauses_grow_and_then_stay(deaths: int, pause: float) -> None:
     assert pause_after(deaths) == pause
 
 
+async def test_one_that_is_just_being_started_when_it_is_to_stop_does_not_stay(tmp_path: Path) -> None:
+    case = Case(tmp_path, LOYAL)
+    task = asyncio.create_task(case.service.run())
+    await asyncio.sleep(0)  # within the start of its process
+    assert case.service.pid is None
+    await case.service.stop(5)
+    await asyncio.wait_for(task, 5)
+    assert case.service.pid is None
+
+
 async def test_it_says_when_it_is_ready_and_ends_when_asked(tmp_path: Path) -> None:
     case = Case(tmp_path, LOYAL)
     task = asyncio.create_task(case.service.run())
