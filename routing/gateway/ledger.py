@@ -70,8 +70,10 @@ class Ledger:
             self._last_ms = max((_start_ms(path) for path in earlier), default=0)
         except OSError as error:
             self._failed(error)
-        self._begin_segment()
-        return self._recover(earlier)
+        found = self._recover(earlier)  # before there is a newer segment: until then the agent deletes none of these
+        if self._file < 0:
+            self._begin_segment()
+        return found
 
     def stop(self) -> None:
         """Write what waits, and make it survive a power cut."""

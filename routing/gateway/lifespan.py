@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -58,6 +59,7 @@ class Gateway:
     async def start(self) -> None:
         """Close what an earlier gateway left open, read snapshot and engines, begin to watch and report."""
         logging.getLogger("uvicorn.error").addFilter(_expected)
+        _allow_files(self.config.max_connections)
         self.ledger.start()
         self.table.look()
         for run in (self.table.watch, self._reporter.run, self._tick):
@@ -107,6 +109,17 @@ class Gateway:
                 task = asyncio.get_running_loop().create_task(exchange.ping(now))
                 self._pings.add(task)
                 task.add_done_callback(self._pings.discard)
+
+
+def _allow_files(connections: int) -> None:
+    """Raise the soft limit on open files for so many clients, each with a connection to an engine, as far as we may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + 1024
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            event(log, "few_files_allowed", level=logging.WARNING, allowed=most, wanted=wanted)
 
 
 def build(config: Config, *, clock: Clock | None = None) -> Gateway:

@@ -70,7 +70,7 @@ class Starter:
         self._lock = threading.Lock()
 
     def log_path(self, replica_id: str) -> Path:
-        return self._logs / f"{replica_id}.log"
+        return self._logs / f"{Path(replica_id).name}.log"  # also asked for ids that `start` refused
 
     def start(self, order: Spawn, key: str) -> tuple[process.Child, int]:
         """The running child and its port. Raises StartRefused.
