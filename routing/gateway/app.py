@@ -62,7 +62,7 @@ class App:
 
     async def _models(self, exchange: Exchange) -> None:
         view = self._parts.table.view
-        exchange.key = identify(exchange.authorization, view.keys, now=exchange.started_at)
+        exchange.key = identify(exchange.authorization, view.keys, known=bool(view.version), now=exchange.started_at)
         await listing.answer(exchange, view, exchange.key)
 
     # --- the frame ---

@@ -1,6 +1,7 @@
 """Bearer to key: `Authorization: Bearer sk-llmgw-...` is hashed and looked up in the snapshot. No other header counts.
 
-Revoked keys are not in the snapshot; an expired one is refused by the time of now. All of these look the same.
+Revoked keys are not in the snapshot; an expired one is refused by the time of now. All of these look the same. A gateway
+that has no snapshot yet knows no key at all and says that, so that nobody throws a good key away.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ LONGEST_KEY = 512
 """Bytes; ours have 52. What is longer is not hashed."""
 
 
-def identify(authorization: bytes | None, keys: Mapping[str, KeyEntry], *, now: float) -> KeyEntry:
-    """The key entry of an Authorization header. Raises Refused(UNAUTHORIZED)."""
+def identify(authorization: bytes | None, keys: Mapping[str, KeyEntry], *, known: bool, now: float) -> KeyEntry:
+    """The key entry of an Authorization header; `known` once there is a snapshot. Raises Refused."""
     if not authorization:
         raise Refused(
             Kind.UNAUTHORIZED, "missing_api_key", "An API key is required: send it as 'Authorization: Bearer KEY'."
@@ -28,6 +29,13 @@ def identify(authorization: bytes | None, keys: Mapping[str, KeyEntry], *, now: 
             Kind.UNAUTHORIZED,
             "missing_api_key",
             "The Authorization header has no API key: send it as 'Authorization: Bearer KEY'.",
+        )
+    if not known:
+        raise Refused(
+            Kind.UNAVAILABLE,
+            "gateway_starting",
+            "The gateway does not know the keys and models yet: send the request again.",
+            retry_after=1,
         )
     key = keys.get(hashlib.sha256(token).hexdigest()) if len(token) <= LONGEST_KEY else None
     if key is None or (key.expires_at is not None and key.expires_at <= now):

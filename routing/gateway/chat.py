@@ -48,7 +48,8 @@ class Generate:
     async def __call__(self, exchange: Exchange) -> None:
         parts = self._parts
         exchange.model = UNKNOWN
-        exchange.key = identify(exchange.authorization, parts.table.view.keys, now=exchange.started_at)
+        view = parts.table.view
+        exchange.key = identify(exchange.authorization, view.keys, known=bool(view.version), now=exchange.started_at)
         exchange.record_id = new_id("rec")
         body = await self._read(exchange)
         ask = exchange.ask = parse(exchange.endpoint, body, max_depth=parts.config.max_json_depth)

@@ -297,4 +297,8 @@ async def test_a_gateway_without_a_snapshot_is_alive_but_not_ready(tmp_path: Pat
     async with rig(tmp_path, prepare=lambda config: config.snapshot_file.unlink()) as gw:
         assert (await gw.client.get("/healthz")).status_code == 200
         assert (await gw.client.get("/readyz")).status_code == 503
-        check(await gw.chat(), 401, "invalid_api_key")
+        refused = await gw.chat()  # no 401: clients take that as the end of their key
+        check(refused, 503, "gateway_starting")
+        assert refused.headers["retry-after"] == "1"
+        assert (await gw.client.get("/v1/models")).status_code == 503
+        check(await gw.client.get("/v1/models", headers={"authorization": ""}), 401, "missing_api_key")
