@@ -39,6 +39,15 @@ def read_json(path: Path) -> Any | None:
         return None
 
 
+def mark(path: Path) -> tuple[int, int, int] | None:
+    """What changes when `path` is written or replaced; None where there is no file. Costs one stat."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 from cluster.wire import Load
+from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.files import private_folder
 from llmgw_site.lib.logs import event as log_event
@@ -76,6 +77,7 @@ class Agent:
         self._client = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=4))
         self._started = False
         self._engines_stale = False
+        self._engines_mark = files.mark(config.engines_file)
         # Wall time at the start, then monotonic: a step of the machine's clock must not end a start or stretch a pause.
         self._epoch = time.time() - time.monotonic()
 
@@ -209,6 +211,7 @@ class Agent:
             written_at=time.time(),
         )
         self._engines_stale = False
+        self._engines_mark = files.mark(self.config.engines_file)
 
     def _heard(self, load: Load) -> None:
         self.handle(LoadReported(replicas=load.replicas, suspects=load.suspects))
@@ -287,7 +290,7 @@ class Agent:
             else:
                 await asyncio.sleep(BUSY_TICK)
             self.handle(Tick())
-            if self._engines_stale:
+            if self._engines_stale or files.mark(self.config.engines_file) != self._engines_mark:
                 with contextlib.suppress(OSError):  # said once, by handle()
                     self._write_engines()
 

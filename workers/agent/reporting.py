@@ -43,6 +43,7 @@ class Reporter:
         self._spool = Spool(config.usage)
         self._waiting: int | None = None
         self._spool_is_long = False
+        self._snapshot_mark = files.mark(config.snapshot_file)
         self._snapshot_version = self._held_snapshot()
         self._snapshot_wanted = asyncio.Event()
         self._reachable: bool | None = None
@@ -86,6 +87,7 @@ class Reporter:
         ) as error:  # what is wanted is done all the same; only a restart without controllers would miss it
             event(log, "wanted_not_kept", level=logging.ERROR, reason=str(error))
         self._agent.handle(WantedArrived(replicas=wanted.replicas))
+        self._look_at_snapshot()
         if wanted.snapshot_version and wanted.snapshot_version != self._snapshot_version:
             self._snapshot_wanted.set()
 
@@ -131,9 +133,17 @@ class Reporter:
     # --- snapshot -------------------------------------------------------------------------------------------------
 
     def _held_snapshot(self) -> str:
-        held = files.read_json(self._config.snapshot_file)
-        found = held.get("version") if isinstance(held, dict) else None
-        return found if isinstance(found, str) else ""
+        """The version of the file at hand; none if it is missing or could not be read by the gateway either."""
+        try:
+            return from_dict(Snapshot, orjson.loads(self._config.snapshot_file.read_bytes())).version
+        except (OSError, orjson.JSONDecodeError, WireError):
+            return ""
+
+    def _look_at_snapshot(self) -> None:
+        """Read the file's version anew if somebody else touched it: what is damaged or gone is fetched again."""
+        mark = files.mark(self._config.snapshot_file)
+        if mark != self._snapshot_mark:
+            self._snapshot_mark, self._snapshot_version = mark, self._held_snapshot()
 
     async def run_snapshots(self) -> None:
         """Fetch the snapshot when a heartbeat's answer names another version."""
@@ -145,7 +155,7 @@ class Reporter:
                 if data is not None:
                     _check_snapshot(data)
                     await asyncio.to_thread(files.write_atomic, self._config.snapshot_file, data)
-                    self._snapshot_version = self._held_snapshot()
+                    self._look_at_snapshot()
                     event(log, "snapshot_taken", version=self._snapshot_version)
                     self._agent.report_now.set()
             except (LinkError, OSError) as error:

@@ -302,6 +302,20 @@ def test_a_snapshot_that_cannot_be_read_leaves_the_one_at_hand(node: Node) -> No
     wait_for(lambda: file.read_bytes() == node.controller.snapshot, what="the next one")
 
 
+def test_what_the_gateway_reads_is_mended_when_it_is_damaged_or_gone(node: Node) -> None:
+    node.controller.snapshot, node.controller.snapshot_version = b'{"version": "E:1", "made_at": 1}', "E:1"
+    node.want()
+    node.start_agent()
+    engine = node.wait_ready()
+    snapshot, engines = node.data / "cluster" / "snapshot.json", node.data / "cluster" / "engines.json"
+    wait_for(snapshot.exists, what="the snapshot")
+    for damage in (b"garbage{{{", b'{"version": "E:1"}', None):
+        for file in (snapshot, engines):
+            file.unlink() if damage is None else file.write_bytes(damage)
+        wait_for(lambda: snapshot.exists() and snapshot.read_bytes() == node.controller.snapshot, what="the snapshot")
+        wait_for(lambda: engines.exists() and engine.key.encode() in engines.read_bytes(), what="the engines")
+
+
 def test_usage_is_shipped_and_survives_a_killed_agent(node: Node) -> None:
     folder = node.data / "usage"
     folder.mkdir()
