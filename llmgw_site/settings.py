@@ -117,12 +117,21 @@ SECURE_REFERRER_POLICY = "same-origin"
 # --- stores: the same code paths on SQLite and PostgreSQL
 DATABASES = {"default": _config.database(CONFIG)}
 REDIS_URL = CONFIG.redis_url or f"unix://{CONFIG.run / 'valkey.sock'}?db=0"
+REDIS_CONNECT_TIMEOUT, REDIS_ANSWER_TIMEOUT = 1.0, 10.0
+"""Seconds. An unreachable Valkey must not hold the request that only wanted to wake a worker."""
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         # redis 8: the default 5 s socket timeout would kill idle consumers, and 100 connections break fan-out
         "CONFIG": {
-            "hosts": [{"address": REDIS_URL, "socket_timeout": None, "max_connections": 5000}],
+            "hosts": [
+                {
+                    "address": REDIS_URL,
+                    "socket_timeout": None,
+                    "socket_connect_timeout": REDIS_CONNECT_TIMEOUT,
+                    "max_connections": 5000,
+                }
+            ],
             "capacity": 2000,
         },
     }
@@ -136,7 +145,14 @@ CELERY_TASK_TIME_LIMIT = 90
 CELERY_TASK_SOFT_TIME_LIMIT = 60
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # A wake-up that finds no broker gives up at once (kombu would try for 8 s and hold the request that sends it).
-CELERY_BROKER_TRANSPORT_OPTIONS = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.1}
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "max_retries": 1,
+    "interval_start": 0.0,
+    "interval_step": 0.1,
+    "interval_max": 0.1,
+    "socket_connect_timeout": REDIS_CONNECT_TIMEOUT,
+    "socket_timeout": REDIS_ANSWER_TIMEOUT,
+}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"

@@ -5,6 +5,7 @@ A wake-up that cannot be sent (no broker) costs seconds, never work: beat and th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 JOBS_GROUP = "jobs"
 """The channel layer's group that pages of jobs listen to."""
+PATIENCE = 2.0
+"""Seconds that telling the pages may take; they look by themselves now and then."""
 
 
 @receiver(signals.job_opened)
@@ -60,8 +63,13 @@ def job_changed(*, job_id: str, **kwargs: Any) -> None:
     layer = get_channel_layer()
     if layer is None:
         return
+
+    async def send() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await layer.group_send(JOBS_GROUP, {"type": "job.changed", "job_id": job_id})
+
     try:
-        async_to_sync(layer.group_send)(JOBS_GROUP, {"type": "job.changed", "job_id": job_id})
+        async_to_sync(send)()
     except (RedisError, OSError, RuntimeError) as error:
         event(log, "progress_not_sent", level=logging.DEBUG, job_id=job_id, reason=str(error))
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import socket
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from channels_redis.core import RedisChannelLayer
 
 from catalog.services import keys
 from cluster.models import Job
 from cluster.services import jobs
+from llmgw_site import settings as product
 from routing import selectors
 from tests.cluster.rows import a_ready_replica, report
 from tests.rows import a_key
@@ -63,3 +69,31 @@ def test_without_a_broker_a_job_is_opened_all_the_same_and_the_sweep_finds_it() 
     job = jobs.open(kind="serve", subject="m", args={}, actor="t")
     assert jobs.orphans() == [job.id]
     assert Job.objects.get().state == "queued"
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """The URL of a Valkey that no connection reaches: a listener whose queue is full, so the kernel answers nothing."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        for filler in fillers:
+            filler.close()
+
+
+def test_a_valkey_that_cannot_be_reached_holds_no_request_for_long(
+    black_hole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = {**product.CHANNEL_LAYERS["default"]["CONFIG"]["hosts"][0], "address": black_hole}
+    monkeypatch.setattr(dispatch, "get_channel_layer", lambda: RedisChannelLayer(hosts=[host]))
+    broker = dispatch.app.connection_for_write(black_hole, transport_options=product.CELERY_BROKER_TRANSPORT_OPTIONS)
+    monkeypatch.setattr(dispatch.app, "send_task", functools.partial(dispatch.app.send_task, connection=broker))
+    for wake in (dispatch.reconcile_now, functools.partial(dispatch.job_changed, job_id="job_1")):
+        began = time.monotonic()
+        wake()
+        assert time.monotonic() - began < 4
