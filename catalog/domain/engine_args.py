@@ -10,6 +10,7 @@ A `LLAMA_ARG_*` variable is read as the flag it sets and becomes that flag.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -271,7 +272,10 @@ def _json_problem(flag: Flag, value: str) -> str | None:
         return f"it has the key {_shown(sorted(set(data) - set(flag.choices))[0])}"
     for item in data.values():
         plain = (
-            item is None or isinstance(item, (bool, int, float)) or (isinstance(item, str) and _NAME.fullmatch(item))
+            item is None
+            or isinstance(item, (bool, int))
+            or (isinstance(item, float) and math.isfinite(item))  # 1e999 is read as infinity, which is no JSON
+            or (isinstance(item, str) and _NAME.fullmatch(item))
         )
         if not plain:
             return "its values must be numbers, true, false, null or plain names"

@@ -27,6 +27,8 @@ CLIENT, NODE = "client", "node"
 AGENT_PATHS = "/api/v1/agent"
 """Answered on the node listener only."""
 
+_UNSIZED = 1024 * 1024
+"""Bytes of a body without a length, which is held here until it is whole, for anybody: no key has been checked yet."""
 _FIRST_BYTE, _IDLE = 120.0, 300.0  # seconds; pages that take longer are jobs
 _HOP_BY_HOP = frozenset(
     (
@@ -57,7 +59,7 @@ class _ClientGoneError(Exception):
 
 
 class _TooMuchError(Exception):
-    """A body without a length went over the bound."""
+    """A body went over the bound, given in bytes."""
 
 
 class WebProxy:
@@ -138,8 +140,8 @@ class WebProxy:
             )
         except _ClientGoneError:
             return
-        except _TooMuchError:
-            message = f"The request body is over the bound of {self._max_body} bytes: send less."
+        except _TooMuchError as error:
+            message = f"The request body is over the bound of {error} bytes: send less, and name its length."
             await send_refusal(send, Refused(Kind.TOO_LARGE, "body_too_large", message), close=True)
             return
         except UpstreamError as error:
@@ -177,12 +179,12 @@ class WebProxy:
             body_read.set()
             return first["body"], None
         length = next((int(value) for name, value in scope["headers"] if name == b"content-length"), None)
-        pieces = _pieces(first["body"], receive, body_read, self._max_body)
         if length is None:
-            return b"".join([piece async for piece in pieces]), None
+            bound = min(self._max_body, _UNSIZED)
+            return b"".join([piece async for piece in _pieces(first["body"], receive, body_read, bound)]), None
         if length > self._max_body:
-            raise _TooMuchError
-        return pieces, length
+            raise _TooMuchError(self._max_body)
+        return _pieces(first["body"], receive, body_read, self._max_body), length
 
     async def _failed(self, scope: Any, send: Any, error: UpstreamError) -> None:
         """`web` gave no answer: it is down, too slow, or broke off."""
@@ -214,7 +216,7 @@ async def _pieces(first: bytes, receive: Any, body_read: asyncio.Event, bound: i
         piece = message.get("body", b"")
         total += len(piece)
         if total > bound:
-            raise _TooMuchError
+            raise _TooMuchError(bound)
         if piece:
             yield piece
         if not message.get("more_body"):

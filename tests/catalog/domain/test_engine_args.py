@@ -59,6 +59,7 @@ REFUSED = [
     ("llama.cpp", ("--chat-template-kwargs", "[1]"), "arg_bad_value"),
     ("llama.cpp", ("--chat-template-kwargs", '{"a": {"b": 1}}'), "arg_bad_value"),
     ("llama.cpp", ("--chat-template-kwargs", '{"a": NaN}'), "arg_bad_value"),
+    ("llama.cpp", ("--chat-template-kwargs", '{"a": 1e999}'), "arg_bad_value"),
     ("llama.cpp", ("--chat-template-kwargs", "[" * 4000), "arg_bad_value"),
     ("llama.cpp", ("-b", "1", "--batch-size=2"), "arg_repeated"),
     ("llama.cpp", ("--jinja", "--no-jinja"), "arg_repeated"),

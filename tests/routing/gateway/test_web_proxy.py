@@ -213,6 +213,17 @@ async def test_a_body_over_the_bound_is_refused_whether_it_names_its_length_or_n
         assert not app.scopes
 
 
+async def test_little_is_held_of_a_body_that_does_not_name_its_length(tmp_path: Path) -> None:
+    config, app = configured(tmp_path), Echo()
+    async with web(config, app), proxied(config) as port, connected(port) as client:
+        size = 2 * 1024 * 1024
+        await client.send(b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n" % size)
+        client.writer.write(b"x" * size + b"\r\n0\r\n\r\n")
+        status, _, answer = await client.response()
+        assert (status, json.loads(answer)["error"]["code"]) == (413, "body_too_large")
+        assert not app.scopes
+
+
 async def test_head_and_304_have_no_body(tmp_path: Path) -> None:
     config, app = configured(tmp_path), Echo()
     async with web(config, app), proxied(config) as port, connected(port) as client:
