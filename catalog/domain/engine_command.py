@@ -67,6 +67,10 @@ def command(engine: str, program: tuple[str, ...], run: Run, *, launcher: bool =
         raise Refused(
             Kind.INVALID, "weights_path", f"The weights' path {run.weights!r} is not absolute: name it from /."
         )
+    if not run.model.isprintable() or run.model[:1] in ("", "-") or run.pooling[:1] == "-":
+        raise Refused(
+            Kind.INVALID, "engine_args_refused", f"The name {run.model[:80]!r} could be read as a flag: choose another."
+        )
     ours = _llama_cpp(run, launcher) if engine == "llama.cpp" else _vllm(run)
     return Command(argv=(*program, *ours, *vetted.argv), env=dict(vetted.env))
 

@@ -64,3 +64,12 @@ def test_hostile_arguments_stop_the_command_with_every_reason() -> None:
 def test_weights_that_are_no_absolute_path_are_refused(weights: str) -> None:
     with pytest.raises(Refused, match="path"):
         command("llama.cpp", ("p",), run(weights=weights))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model": "--trust-remote-code"}, {"model": ""}, {"model": "a\nb"}, {"pooling": "-x"}]
+)
+def test_a_name_that_could_be_read_as_a_flag_is_refused(changes: dict[str, str]) -> None:
+    with pytest.raises(Refused) as refused:
+        command("vllm", ("vllm", "serve"), run(**changes))
+    assert refused.value.code == "engine_args_refused"
