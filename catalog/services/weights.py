@@ -62,6 +62,13 @@ def look(path: str) -> Look:
             f"{path} is a GGUF file of kind {facts.kind}, which cannot answer by itself: name the model's own file.",
             param="weights_path",
         )
+    if not facts.architecture:
+        raise Refused(
+            Kind.INVALID,
+            "weights_not_a_model",
+            f"{path} is a GGUF file that names no architecture, so that no engine can run it: convert the model anew.",
+            param="weights_path",
+        )
     if facts.split is None:
         return Look(path=path, files=(path,), size=header.file_size, facts=facts)
     if facts.split.number != 1:

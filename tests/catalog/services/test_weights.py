@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,10 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
     other.write_text("no model at all")
     os.mkfifo(tmp_path / "pipe.gguf")
+    hollow = tmp_path / "hollow.gguf"
+    hollow.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
     assert code(adapter) == "weights_not_a_model"
+    assert code(hollow) == "weights_not_a_model"
     assert code(cut) == "gguf_truncated"
     assert code(other) == "gguf_not_gguf"
     assert code(tmp_path / "pipe.gguf") == "weights_not_a_file"
