@@ -98,6 +98,7 @@ def main(argv: list[str]) -> int:
     if argv[1:] or argv[0] not in NAMES:
         print(f"usage: python -m llmgw_site.cli.services {'|'.join(NAMES)}", file=sys.stderr)
         return 2
+    os.umask(0o077)  # also for what others write under the data folder, such as SQLite
     try:
         return run(argv[0], load())
     except Refused as refused:

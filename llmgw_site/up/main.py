@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from llmgw_site.lib import files
@@ -53,6 +54,7 @@ def run(config: Config, *, keep_engines: bool = False) -> int:
 
 def main(argv: list[str]) -> int:
     """`python -m llmgw_site.up.main [--keep-engines]`, which `llmgw up` becomes."""
+    os.umask(0o077)  # also for what others write under the data folder: SQLite, Valkey
     try:
         config = load()
     except ConfigError as error:

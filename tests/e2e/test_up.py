@@ -45,6 +45,8 @@ def test_from_the_first_start_to_ctrl_c_and_on_again(fresh_stack: Stack) -> None
     assert '"content"' in pasted.stdout, pasted
     assert stack.env_file.stat().st_mode & 0o777 == 0o600
     assert stack.data.stat().st_mode & 0o777 == 0o700
+    open_to_others = [path for path in stack.data.rglob("*") if path.lstat().st_mode & 0o077]
+    assert not open_to_others
 
     # no secret in a log, no request of our own refused
     for log in filter(Path.is_file, (stack.data / "logs").rglob("*")):
