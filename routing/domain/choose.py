@@ -97,7 +97,8 @@ def choose(
 
 def disabled(model: ModelEntry) -> Refused:
     """503 `model_disabled`, with the controllers' reason."""
-    why = f": {model.reason.rstrip('.')}" if model.reason else ""
+    said = model.reason.rstrip(".") if model.code != "model_disabled" else ""  # that one says no more than we do
+    why = f": {said}" if said else ""
     return Refused(
         Kind.UNAVAILABLE,
         "model_disabled",

@@ -122,6 +122,13 @@ def _messages(value: dict[str, Any]) -> None:
             raise _field(f"messages[{number}]", message, "a message object")
         if type(message.get("role")) is not str:
             raise _field(f"messages[{number}].role", message.get("role"), "a string such as 'user'")
+    tools = value.get("tools")  # llama.cpp answers 500 to these, and OpenAI's clients try a 500 again
+    if tools is not None:
+        if type(tools) is not list:
+            raise _field("tools", tools, "a list of tool objects")
+        for number, tool in enumerate(tools):
+            if type(tool) is not dict:
+                raise _field(f"tools[{number}]", tool, "a tool object")
 
 
 def _text(name: str) -> Callable[[dict[str, Any]], None]:

@@ -44,6 +44,15 @@ def test_refusals_in_their_order(given_route: Route | None, key: KeyEntry, code:
     assert (refused.code, refused.kind) == (code, kind)
 
 
+def test_a_disabled_model_tells_a_reason_of_its_own_and_nothing_twice() -> None:
+    plain = pick(route(enabled=False, code="model_disabled", reason="the model m is disabled: ask somebody"))
+    told = pick(route(enabled=False, code="maintenance", reason="maintenance until Monday."))
+    assert isinstance(plain, Refused)
+    assert isinstance(told, Refused)
+    assert plain.message.count("is disabled") == 1
+    assert "is disabled: maintenance until Monday. Ask" in told.message
+
+
 def test_what_is_not_allowed_reads_like_what_does_not_exist() -> None:
     one, two = pick(None), pick(route(seat("a")), NARROW)
     assert isinstance(one, Refused)

@@ -63,6 +63,8 @@ BODIES: list[tuple[bytes, str, str | None]] = [
     (OBJECT + b',"stream_options":{"include_usage":1}}', "invalid_type", "stream_options.include_usage"),
     (OBJECT + b',"max_tokens":"7"}', "invalid_type", "max_tokens"),
     (OBJECT + b',"max_tokens":true}', "invalid_type", "max_tokens"),
+    (OBJECT + b',"tools":"x"}', "invalid_type", "tools"),
+    (OBJECT + b',"tools":[{},null]}', "missing_field", "tools[1]"),
     (OBJECT + b',"n":0}', "invalid_value", "n"),
     (OBJECT + b',"n":16384}', "invalid_value", "n"),
 ]
