@@ -19,8 +19,14 @@ from pathlib import Path
 from llmgw_site.lib import files
 from llmgw_site.lib.units import MIB, format_seconds
 
-PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before each start after a death; the last one again and again."""
+PAUSES = (0.2, 0.5, 1.0, 2.0, 3.0)
+"""Seconds before each start after a death; the last one again and again: nobody waits long for a gateway."""
+WATCH_EVERY = 2.0
+"""Seconds between two looks at a service that was ready."""
+UNWELL = 20.0
+"""Seconds without one good look, and at least UNWELL_LOOKS looks, after which a service is started anew: it hangs, or
+the socket it listens on was taken away."""
+UNWELL_LOOKS = 5
 STEADY = 60.0
 """Seconds alive after which earlier deaths are forgotten."""
 FIRST_TRIES = 2
@@ -39,7 +45,7 @@ class StartFailed(Exception):
 
 
 class Service:
-    """`command` kept running; `ready` is a short blocking look, made in a thread."""
+    """`command` kept running; `ready` is a short blocking look, made in a thread; so is `well`, for later (else `ready`)."""
 
     def __init__(
         self,
@@ -50,12 +56,13 @@ class Service:
         log: Path,
         environ: Mapping[str, str],
         say: Callable[[str], None],
+        well: Callable[[], bool] | None = None,
         patience: float = 120.0,
     ) -> None:
         self.name = name
         self.ready = asyncio.Event()
         self._command = command
-        self._look = ready
+        self._look, self._well = ready, well or ready
         self._log = log
         self._environ = environ
         self._say = say
@@ -138,6 +145,19 @@ class Service:
         self._was_ready = True
         self.ready.set()
         self._say(f"{self.name} ready in {format_seconds(time.monotonic() - began)}")
+        await self._while_well(process)
+
+    async def _while_well(self, process: asyncio.subprocess.Process) -> None:
+        """Look on; end a service that has not answered for UNWELL seconds, so that it is started again."""
+        well, missed = time.monotonic(), 0
+        while missed < UNWELL_LOOKS or time.monotonic() - well < UNWELL:
+            await asyncio.sleep(WATCH_EVERY)
+            if await asyncio.to_thread(self._well):
+                well, missed = time.monotonic(), 0
+            else:
+                missed += 1
+        self._say(f"{self.name} has not answered for {format_seconds(time.monotonic() - well)}; it is ended")
+        self._signal(process, signal.SIGKILL)
 
     def _signal(self, process: asyncio.subprocess.Process, sign: int) -> None:
         try:

@@ -99,11 +99,15 @@ class Supervisor:
         config = self._config
         if not config.redis_url:
             self._run("valkey", valkey.command(config), lambda: valkey.answers(valkey.socket_path(config)))
-        self._run("gateway", _python("gateway"), lambda: _ok((quickstart.local_host(config), config.port), "/healthz"))
+        client = (quickstart.local_host(config), config.port)
+        self._run("gateway", _python("gateway"), lambda: _ok(client, "/healthz"), lambda: _answers(client, "/healthz"))
         if "valkey" in self._services:  # the bootstrap's changes wake workers through it
             await self._services["valkey"].ready.wait()
         secrets = await self._bootstrap()
-        self._run("web", _python("web"), lambda: _ok(config.web_socket, "/internal/healthz"))
+        web = config.web_socket
+        self._run(
+            "web", _python("web"), lambda: _ok(web, "/internal/healthz"), lambda: _answers(web, "/internal/healthz")
+        )
         self._run("worker", services.worker_command(config), self._worker_is_ready)
         self._run("agent", _python("agent"), lambda: config.agent_socket.exists() and _connects(config))
         for name in ("gateway", "web"):
@@ -130,11 +134,14 @@ class Supervisor:
         quickstart.write_env(self._config, secrets)
         self._terminal.block(quickstart.block(self._config, secrets, answer))
 
-    def _run(self, name: str, command: list[str], ready: Callable[[], bool]) -> None:
+    def _run(
+        self, name: str, command: list[str], ready: Callable[[], bool], well: Callable[[], bool] | None = None
+    ) -> None:
         service = Service(
             name,
             command,
             ready=ready,
+            well=well,
             log=self._config.data / "logs" / f"{name}.log",
             environ=self._environ,
             say=self._terminal.say,
@@ -223,6 +230,15 @@ def _ok(where: Any, path: str) -> bool:
         return http.call(where, "GET", path, timeout=2.0).status == 200
     except http.NoAnswer:
         return False
+
+
+def _answers(where: Any, path: str) -> bool:
+    """Whether it answers at all, and be it that its database is away: a new start would not mend that."""
+    try:
+        http.call(where, "GET", path, timeout=10.0)
+    except http.NoAnswer:
+        return False
+    return True
 
 
 def _connects(config: Config) -> bool:

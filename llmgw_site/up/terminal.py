@@ -11,6 +11,8 @@ from llmgw_site.lib.units import format_seconds
 
 STILL = 10.0
 """Seconds after which a wait says again that it goes on, where lines cannot move."""
+APART = 1.0
+"""Seconds between two lines of this kind, whatever changes: a refusal's request id changes with each try."""
 
 
 class Terminal:
@@ -21,7 +23,7 @@ class Terminal:
         self._moving = out.isatty()
         self._began = time.monotonic()
         self._what = ""
-        self._since = self._told = 0.0
+        self._since, self._told, self._untold = 0.0, -STILL, False
         self._drawn = False
 
     def say(self, text: str) -> None:
@@ -41,14 +43,15 @@ class Terminal:
         """What is being waited for now; never more than STILL seconds pass without a word about it."""
         now = time.monotonic()
         if what != self._what:
-            self._what, self._since, self._told = what, now, now
-            if not self._moving:
-                self.say(f"waiting: {what}")
+            self._what, self._since, self._untold = what, now, True
         if self._moving:
             self._erase()
             width = shutil.get_terminal_size().columns  # a line that wraps could not be taken back
             self._write(f"   ...    {what} ({format_seconds(now - self._since)})"[: width - 1])
             self._drawn = True
+        elif self._untold and now - self._told >= APART:
+            self._told, self._untold = now, False
+            self.say(f"waiting: {what}")
         elif now - self._told >= STILL:
             self._told = now
             self.say(f"still waiting: {what} ({format_seconds(now - self._since)})")

@@ -24,6 +24,17 @@ def test_a_wait_is_told_once_and_again_when_it_takes_long(monkeypatch: pytest.Mo
     ]
 
 
+def test_what_changes_all_the_time_is_not_told_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
+    out = io.StringIO()
+    screen = Terminal(out)
+    for number in range(32):
+        screen.waiting(f"try {number}")
+        clock[0] += 0.125
+    assert [line.rsplit(" ", 1)[1] for line in out.getvalue().splitlines()] == ["0", "8", "16", "24"]
+
+
 def test_on_a_terminal_the_wait_is_one_moving_line() -> None:
     class Tty(io.StringIO):
         def isatty(self) -> bool:
