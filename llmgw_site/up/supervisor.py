@@ -235,7 +235,7 @@ def _ok(where: Any, path: str) -> bool:
 def _answers(where: Any, path: str) -> bool:
     """Whether it answers at all, and be it that its database is away: a new start would not mend that."""
     try:
-        http.call(where, "GET", path, timeout=10.0)
+        http.call(where, "GET", path, timeout=4.0)
     except http.NoAnswer:
         return False
     return True
