@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from django.db import connection
 from typer.testing import CliRunner
 
 from catalog.services import tokens
@@ -94,7 +95,12 @@ def test_following_a_job_stays_until_its_end_and_says_how_it_ended(end: JobState
     jobs.note(job_id=job.id, worker="w", number=1, progress=0.1)
     said: list[str] = []
     code = None if end is JobState.DONE else ExitCode.REFUSED
-    follower = threading.Thread(target=lambda: said.append(run(jobs_cli.app, job.id, "--follow", code=code)))
+
+    def follow() -> None:
+        said.append(run(jobs_cli.app, job.id, "--follow", code=code))
+        connection.close()  # the thread's own, of the API that answers in this process
+
+    follower = threading.Thread(target=follow)
     follower.start()
     jobs.note(job_id=job.id, worker="w", number=1, state=StepState.DONE, detail="here")
     assert follower.is_alive()
