@@ -75,13 +75,13 @@ class ModelPermissions(BasePermission):
         """1. What the view names for its action. 2. For the method. 3. What its model asks for this method."""
         if method == "OPTIONS":
             return ()
+        if method not in view.allowed_methods:
+            raise exceptions.MethodNotAllowed(method)
         needs: dict[str, tuple[str, ...]] = getattr(view, "needs", {})
-        for name in (getattr(view, "action", None), method):
+        for name in (getattr(view, "action", None), "GET" if method == "HEAD" else method):
             if name in needs:
                 return needs[name]
         meta = view.queryset.model._meta  # a view that says neither is a defect: AttributeError, answered as 500
-        if method not in self.VERBS:
-            raise exceptions.MethodNotAllowed(method)
         return (f"{meta.app_label}.{self.VERBS[method]}_{meta.model_name}",)
 
 

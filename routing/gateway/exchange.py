@@ -19,7 +19,7 @@ from routing.domain.snapshot import KeyEntry
 from routing.domain.sse import COMMENT, error_event
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
-from routing.gateway.protocol import DirectWriter
+from routing.gateway.protocol import DirectWriter, send_head_with_body
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -152,6 +152,7 @@ class Exchange:
         """A whole answer of our own; `headers` hold its length."""
         self.status = status
         self.started = True
+        send_head_with_body(self.scope)
         await self.send(
             {
                 "type": "http.response.start",

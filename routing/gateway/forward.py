@@ -16,7 +16,7 @@ from routing.domain.sse import error_event
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
-from routing.gateway.protocol import DirectWriter, direct_writer
+from routing.gateway.protocol import DirectWriter, direct_writer, send_head_with_body
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
 
 ERROR_BODY = 64 << 10
@@ -68,6 +68,7 @@ async def _body(
     meter = BodyMeter()
     exchange.counts = meter.counts
     piece = await response.read()  # before the status: an engine that breaks here still gets its proper error
+    send_head_with_body(exchange.scope)
     await exchange.start(200, headers)
     left = length
     send = exchange.send

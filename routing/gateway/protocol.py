@@ -332,6 +332,38 @@ class DirectWriter:
         return not cycle.flow.write_paused
 
 
+class _HeadWithBody:
+    """Stands in for a cycle's transport: the head waits for the first piece of the body, and both leave in one write."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            self._step_aside().write(self._head + data)
+        else:
+            self._head = data
+
+    def __getattr__(self, name: str) -> Any:  # anything else that is asked of it comes after the head
+        transport = self._step_aside()
+        if self._head:
+            transport.write(self._head)
+        return getattr(transport, name)
+
+    def _step_aside(self) -> Any:
+        self._cycle.transport = self._transport
+        return self._transport
+
+
+def send_head_with_body(scope: Any) -> None:
+    """For an answer whose first piece is at hand: uvicorn writes head and body apart, and each write is a packet."""
+    cycle = scope.get(_CYCLE)
+    if cycle is not None and not cycle.response_started and scope["method"] != "HEAD":
+        cycle.transport = _HeadWithBody(cycle)
+
+
 def direct_writer(scope: Any) -> DirectWriter | None:
     """For an answer that has started; None under another server, or where the answer is not chunked."""
     cycle = scope.get(_CYCLE)
