@@ -1,0 +1,90 @@
+"""llmgw_site.lib.config: what is taken, what is refused and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llmgw_site.lib import config
+from llmgw_site.lib.config import ConfigError, load
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    it = load({})
+    assert (it.port, it.node_port, it.metrics_port) == (8800, 8880, 8890)
+    assert it.client_url == "http://127.0.0.1:8800"
+    assert it.controller_urls == ("http://127.0.0.1:8880",)
+    assert it.data.is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("LLMGW_PORT", "http", "a port number"),
+        ("LLMGW_PORT", "0", "a port number"),
+        ("LLMGW_PORT", "65536", "a port number"),
+        ("LLMGW_MAX_BODY", "much", "is no size"),
+        ("LLMGW_IDLE_TIMEOUT", "-1", "seconds above 0"),
+        ("LLMGW_IDLE_TIMEOUT", "nan", "seconds above 0"),
+        ("LLMGW_LOG_STYLE", "xml", "json, text"),
+        ("LLMGW_ACCESS_LOG", "perhaps", "1 or 0"),
+        ("LLMGW_REDIS_URL", "http://x", "begins with redis://"),
+        ("DATABASE_URL", "mysql://x", "begins with postgresql://"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_to_write(name: str, value: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({name: value})
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(name)
+    assert words in caught.value.problems[0]
+
+
+def test_all_wrong_values_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"LLMGW_PORT": "x", "LLMGW_MAX_BODY": "y"})
+    assert len(caught.value.problems) == 2
+
+
+def test_two_listeners_on_one_port_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must differ"):
+        load({"LLMGW_PORT": "8880"})
+
+
+def test_a_secret_is_never_shown_in_a_refusal() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"DATABASE_URL": "mysql://user:hush@host/x"})
+    assert "hush" not in str(caught.value)
+
+
+def test_a_secret_may_come_from_a_file_and_the_variable_wins(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("from the file\n")
+    assert load({"LLMGW_SECRET_KEY_FILE": str(file)}).secret_key == "from the file"
+    assert load({"LLMGW_SECRET_KEY_FILE": str(file), "LLMGW_SECRET_KEY": "mine"}).secret_key == "mine"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load({"LLMGW_SECRET_KEY_FILE": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize(("host", "url"), [("0.0.0.0", "http://127.0.0.1:8800"), ("10.0.0.5", "http://10.0.0.5:8800")])
+def test_the_address_for_people_can_be_reached(host: str, url: str) -> None:
+    assert load({"LLMGW_HOST": host}).client_url == url
+    assert load({"LLMGW_HOST": host, "LLMGW_PUBLIC_URL": "https://llm.example/"}).client_url == "https://llm.example"
+
+
+def test_sqlite_takes_its_lock_at_the_beginning_and_waits_for_it(tmp_path: Path) -> None:
+    entry = config.database(load({"LLMGW_DATA": str(tmp_path)}))
+    assert entry["NAME"] == str(tmp_path / "llmgw.sqlite3")
+    assert entry["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert "journal_mode=WAL" in entry["OPTIONS"]["init_command"]
+
+
+def test_a_postgresql_address_is_taken_apart() -> None:
+    entry = config.database(
+        load({"DATABASE_URL": "postgresql://us%40er:p%2Fw@db:5433/name?host=/run/pg&sslmode=require"})
+    )
+    assert (entry["USER"], entry["PASSWORD"], entry["NAME"], entry["PORT"]) == ("us@er", "p/w", "name", "5433")
+    assert entry["HOST"] == "/run/pg"
+    assert entry["OPTIONS"]["sslmode"] == "require"
+    assert entry["OPTIONS"]["pool"]

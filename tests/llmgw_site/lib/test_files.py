@@ -1,0 +1,51 @@
+"""llmgw_site.lib.files: whole or absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from llmgw_site.lib import files
+
+
+def test_a_file_is_replaced_whole_and_closed_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "it.json"
+    files.write_json(path, {"a": 1})
+    files.write_json(path, {"a": 2})
+    assert files.read_json(path) == {"a": 2}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["it.json"]
+
+
+def test_a_write_that_fails_leaves_the_old_content_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "it.json"
+    files.write_json(path, {"a": 1})
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        files.write_json(path, {"a": 2})
+    monkeypatch.undo()
+    assert files.read_json(path) == {"a": 1}
+    assert [one.name for one in tmp_path.iterdir()] == ["it.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} trailing'])
+def test_what_is_no_json_reads_as_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "it.json"
+    path.write_bytes(content)
+    assert files.read_json(path) is None
+    assert files.read_json(tmp_path / "none") is None
+
+
+def test_a_private_folder_is_closed_again_if_it_was_open(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True, mode=0o755)
+    files.private_folder(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,43 @@
+"""llmgw_site.lib.units: sizes and spans as people write and read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmgw_site.lib.units import format_bytes, format_seconds, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("4096", 4096),
+        ("512MiB", 512 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("20 MB", 20_000_000),
+        (" 1k ", 1024),
+        ("2T", 2 << 40),
+    ],
+)
+def test_sizes_are_read(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1 XB", "MiB", "1e6", "1,5 GiB", "0x10"])
+def test_what_is_no_size_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ValueError, match="512MiB"):
+        parse_bytes(text)
+
+
+@given(st.integers(0, 1 << 60))
+def test_what_is_shown_is_read_back_within_a_tenth(count: int) -> None:
+    assert abs(parse_bytes(format_bytes(count)) - count) <= count / 10 + 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0421, "42 ms"), (1.26, "1.3 s"), (59, "59 s"), (75, "1 min 15 s"), (3600, "1 h 0 min"), (86399, "23 h 59 min")],
+)
+def test_spans_are_shown(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
