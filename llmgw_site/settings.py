@@ -31,8 +31,7 @@ def _secret_key() -> str:
 SECRET_KEY = _secret_key()
 DEBUG = CONFIG.debug
 _public = urlsplit(CONFIG.client_url)
-# The gateway binds what it binds; a public address narrows the names that are answered to.
-ALLOWED_HOSTS = [_public.hostname, "localhost", "127.0.0.1", "[::1]"] if CONFIG.public_url else ["*"]
+ALLOWED_HOSTS = _config.allowed_hosts(CONFIG)
 CSRF_TRUSTED_ORIGINS = [CONFIG.client_url]
 ROOT_URLCONF = "llmgw_site.urls"
 ASGI_APPLICATION = "llmgw_site.asgi.application"

@@ -101,6 +101,16 @@ def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> Stored:
     return Stored(list(rows), refused)
 
 
+def prune_usage(*, before: datetime, limit: int) -> int:
+    """Forget records of requests before this time, the oldest first, at most `limit`. Returns how many.
+
+    One that came later than that stays as long as any other: its node's clock may have been wrong.
+    """
+    old = Row.objects.filter(started_at__lt=before, stored_at__lt=before)
+    oldest = old.order_by("started_at", "record_id").values_list("pk", flat=True)[:limit]
+    return Row.objects.filter(pk__in=list(oldest)).delete()[0]
+
+
 def _row(record: UsageRecord, node_id: str) -> Row:
     """A record as a row; texts and figures that are too long for their columns are cut to what these hold."""
     if not record.record_id:

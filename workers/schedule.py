@@ -34,7 +34,7 @@ def beats() -> tuple[Beat, ...]:
             name="prune",
             task="workers.tasks.sweep.prune",
             every=3600.0,
-            why="jobs that ended long ago are forgotten",
+            why="usage, events and ended jobs older than their settings say are forgotten",
         ),
     )
 

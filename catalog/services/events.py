@@ -36,6 +36,12 @@ def append(
     )
 
 
+def prune(*, before: datetime, limit: int) -> int:
+    """Forget events of before this time, the oldest first, at most `limit`. Returns how many; the only way they go."""
+    oldest = Event.objects.filter(at__lt=before).order_by("at", "id").values_list("pk", flat=True)[:limit]
+    return Event.objects.filter(pk__in=list(oldest)).delete()[0]
+
+
 def plain(fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Fields as JSON keeps them: times as ISO text, rows by their id, secrets left out."""
     if fields is None:

@@ -6,6 +6,7 @@ was killed lets it run out, and the sweep hands the job to another.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -215,10 +216,12 @@ def orphans(*, limit: int = 100) -> list[str]:
     return list(found.values_list("id", flat=True)[:limit])
 
 
-def prune(*, older_than: float) -> int:
-    """Forget jobs that ended so many seconds ago. Returns how many."""
-    before = from_unix(selectors.database_now() - older_than)
-    return Job.objects.filter(state__in=sorted(JOB_TERMINAL), finished_at__lt=before).delete()[0]
+def prune(*, before: datetime, limit: int) -> int:
+    """Forget jobs that ended before this time, with their steps, at most `limit`. Returns how many."""
+    ended = Job.objects.filter(state__in=sorted(JOB_TERMINAL), finished_at__lt=before)
+    chosen = list(ended.order_by("finished_at").values_list("pk", flat=True)[:limit])
+    # asked again: somebody may have had one tried again meanwhile
+    return ended.filter(pk__in=chosen).delete()[1].get(Job._meta.label, 0)
 
 
 def _mine(job_id: str, worker: str) -> Any:

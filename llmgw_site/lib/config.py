@@ -60,6 +60,16 @@ def _seconds(value: str) -> float:
     return number
 
 
+def _days(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 10**5:
+        raise ValueError("write a number of days, or 0 for ever")
+    return number
+
+
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         if value not in allowed:
@@ -88,7 +98,7 @@ def _setting(env: str, default: str, read: Callable[[str], Any], doc: str, *, se
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings of one process. Sizes are bytes, spans are seconds."""
+    """All settings of one process. Sizes are bytes, spans are seconds where their name says nothing else."""
 
     data: Path = _setting(
         "LLMGW_DATA", "var", lambda v: Path(v).resolve(), "Folder of everything this node keeps; made with mode 0700."
@@ -189,6 +199,11 @@ class Config:
     reconcile: float = _setting(
         "LLMGW_RECONCILE", "2", _seconds, "Seconds between two looks of the reconciler; changes are looked at at once."
     )
+    usage_days: float = _setting(
+        "LLMGW_USAGE_DAYS", "400", _days, "Days that usage records are kept in the database; 0: for ever."
+    )
+    event_days: float = _setting("LLMGW_EVENT_DAYS", "400", _days, "Days that events are kept; 0: for ever.")
+    job_days: float = _setting("LLMGW_JOB_DAYS", "30", _days, "Days that a job is kept after its end; 0: for ever.")
     engine_start_timeout: float = _setting(
         "LLMGW_ENGINE_START_TIMEOUT",
         "1200",
@@ -303,6 +318,14 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
 
 TOP = Path(__file__).resolve().parents[2]
 """The project's folder: templates/ and static/ lie in it."""
+
+
+def allowed_hosts(config: Config) -> list[str]:
+    """Names that `web` answers to. The gateway binds what it binds; a public address narrows the names to itself and
+    this machine, and to `web`, which our own calls over the unix socket and the node listener say."""
+    if not config.public_url:
+        return ["*"]
+    return [urlsplit(config.public_url).hostname or "", "localhost", "127.0.0.1", "[::1]", "web"]
 
 
 def database(config: Config) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Hands requests and websockets to `web` over its unix socket, streaming both ways.
 
-`web` sees the original Host, and `x-forwarded-for`, `-proto`, `-host` and `x-llmgw-listener` as set here: whatever a
+`web` sees the original Host (`web` on the node listener, whose name is no business of the console's), and `x-forwarded-for`, `-proto`, `-host` and `x-llmgw-listener` as set here: whatever a
 client sends of these is dropped, as are all `x-llmgw-*` on the client listener (nodes use them among themselves) and
 names with an underscore, which Django would read as if they had a hyphen.
 When `web` is down only its own pages are: 503 with Retry-After, JSON under /api, else a small page.
@@ -134,7 +134,7 @@ class WebProxy:
                 headers=self._headers(scope),
                 body=body,
                 length=length,
-                host=host,
+                host=b"web" if self._listener == NODE else host,
                 first_byte_timeout=_FIRST_BYTE,
                 idle_timeout=_IDLE,
             )

@@ -1,13 +1,29 @@
-"""What fell between: jobs whose worker died or whose wake-up was lost. Housekeeping."""
+"""What fell between: jobs whose worker died or whose wake-up was lost. Housekeeping: what is old is forgotten."""
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import import_module
+
+from django.conf import settings
+
+from catalog.services import events
+from cluster import selectors
 from cluster.services import jobs
+from llmgw_site.lib.logs import event
+from routing import services
 from workers import dispatch
 from workers.celery import app
 
-KEEP_JOBS = 30 * 86_400.0
-"""Seconds that an ended job is kept."""
+log = logging.getLogger(__name__)
+
+BATCH = 500
+"""Rows that one statement deletes: short enough for those who wait for SQLite's one writer."""
+BUDGET = 20.0
+"""Seconds of pruning in one go; what is left is the next hour's."""
 
 
 @app.task(name="workers.tasks.sweep.sweep")
@@ -18,4 +34,21 @@ def sweep() -> None:
 
 @app.task(name="workers.tasks.sweep.prune")
 def prune() -> None:
-    jobs.prune(older_than=KEEP_JOBS)
+    """Forget what is older than its setting says (0: for ever), and sessions of the console that have expired."""
+    config, until = settings.CONFIG, time.monotonic() + BUDGET
+    now = selectors.from_unix(selectors.database_now())
+    ages: dict[str, tuple[float, Callable[..., int]]] = {
+        "usage": (config.usage_days, services.prune_usage),
+        "events": (config.event_days, events.prune),
+        "jobs": (config.job_days, jobs.prune),
+    }
+    for what, (days, forget) in ages.items():
+        gone = last = 0
+        while days and time.monotonic() < until:
+            last = forget(before=now - timedelta(days=days), limit=BATCH)
+            gone += last
+            if last < BATCH:
+                break
+        if gone:
+            event(log, "pruned", what=what, rows=gone, older_than_days=days, more=last == BATCH)
+    import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()

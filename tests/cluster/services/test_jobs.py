@@ -152,7 +152,7 @@ def test_jobs_that_ended_long_ago_are_forgotten_with_their_steps() -> None:
         jobs.claim(job_id=job.id, worker="w")
         jobs.close(job_id=job.id, worker="w", state=JobState.DONE)
     Job.objects.filter(id=old.id).update(finished_at=timezone.now() - timedelta(days=40))
-    jobs.prune(older_than=30 * 86400)
+    assert jobs.prune(before=timezone.now() - timedelta(days=30), limit=10) == 1
     assert list(Job.objects.all()) == [new]
     assert not JobStep.objects.filter(job_id=old.id).exists()
 

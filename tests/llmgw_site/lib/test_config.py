@@ -28,6 +28,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("LLMGW_IDLE_TIMEOUT", "-1", "seconds above 0"),
         ("LLMGW_IDLE_TIMEOUT", "nan", "seconds above 0"),
         ("LLMGW_LOG_STYLE", "xml", "json, text"),
+        ("LLMGW_USAGE_DAYS", "-1", "0 for ever"),
+        ("LLMGW_USAGE_DAYS", "nan", "0 for ever"),
         ("LLMGW_ACCESS_LOG", "perhaps", "1 or 0"),
         ("LLMGW_REDIS_URL", "http://x", "begins with redis://"),
         ("DATABASE_URL", "mysql://x", "begins with postgresql://"),
@@ -88,3 +90,10 @@ def test_a_postgresql_address_is_taken_apart() -> None:
     assert entry["HOST"] == "/run/pg"
     assert entry["OPTIONS"]["sslmode"] == "require"
     assert entry["OPTIONS"]["pool"]
+
+
+def test_a_public_address_narrows_the_names_that_are_answered_to_but_not_our_own_calls() -> None:
+    assert config.allowed_hosts(load({})) == ["*"]
+    hosts = config.allowed_hosts(load({"LLMGW_PUBLIC_URL": "https://llm.example.com/"}))
+    assert {"llm.example.com", "localhost", "web"} <= set(hosts)
+    assert "*" not in hosts

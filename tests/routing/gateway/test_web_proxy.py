@@ -173,6 +173,7 @@ async def test_on_the_node_listener_the_signature_passes_and_the_listener_is_nam
         await client.response()
         assert app.headers()["x-llmgw-node"] == "a"
         assert app.headers()["x-llmgw-listener"] == "node"
+        assert app.headers()["host"] == "web"  # whatever the node calls this machine, the console's names are others
 
 
 @pytest.mark.parametrize("path", ["/api/v1/agent/heartbeat", "/api/v1/agent", "/api/v1/%61gent/heartbeat"])
