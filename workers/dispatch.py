@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 JOBS_GROUP = "jobs"
 """The channel layer's group that pages of jobs listen to."""
+STALE = 30.0
+"""Seconds after which a wake-up is dropped unread, so that a worker that is far behind does not fall further."""
 PATIENCE = 2.0
 """Seconds that telling the pages may take; they look by themselves now and then."""
 
@@ -79,7 +81,8 @@ def reconcile_now() -> None:
 
 
 def advance_later(job_id: str, *, delay: float = 0.0) -> None:
-    _send("workers.tasks.advance.advance", job_id, queue="jobs", countdown=delay or None)
+    """Wake somebody up for a job. A message that nobody took for so long is worth nothing: the sweep sends a new one."""
+    _send("workers.tasks.advance.advance", job_id, queue="jobs", countdown=delay or None, expires=delay + STALE)
 
 
 def _send(task: str, *args: Any, **options: Any) -> None:

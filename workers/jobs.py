@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 from cluster import selectors
 from cluster.domain.rollout import Close, JobView, Nothing, Run, next_step
@@ -112,6 +112,9 @@ def run(job_id: str, kinds: Mapping[str, Kind], *, budget: float = BUDGET) -> fl
     2. a step is done: on to the next at once
     3. a step waits for something: put the job down
     4. a step is refused, or breaks: the job has failed, with the reason on the step
+
+    A database that is busy or away is no fault of the job: OperationalError or InterfaceError comes out of here, the
+    lease runs out, and the sweep has the step begun again.
     """
     worker = f"{socket.gethostname()[:24]}:{os.getpid()}:{secrets.token_hex(6)}"
     job = jobs.claim(job_id=job_id, worker=worker)
@@ -148,7 +151,7 @@ def _piece(job: JobView, worker: str, then: Run, kinds: Mapping[str, Kind]) -> P
     try:
         with _Lease(job.id, worker):
             piece = kinds[job.kind].steps[then.step.name](context)
-    except (LostJob, SoftTimeLimitExceeded):
+    except (LostJob, SoftTimeLimitExceeded, OperationalError, InterfaceError):
         raise
     except Refused as refused:  # 4
         _fail(job, worker, then, refused.code, refused.message, refused.extra)

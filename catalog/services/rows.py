@@ -6,6 +6,7 @@ name that is taken, is a Refused; a race that only the table's constraint sees i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -133,6 +134,10 @@ def check(row: models.Model) -> None:
         if problem.code in ("name_taken", "unique"):
             raise Refused(Kind.CONFLICT, "name_taken", text, param="name") from None
         raise Refused(Kind.INVALID, "invalid_value", f"{param}: {text}" if param else text, param=param) from None
+    for field in row._meta.concrete_fields:  # NaN is below no bound and above none
+        value = field.value_from_object(row)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Refused(Kind.INVALID, "invalid_value", f"{field.name}: a number is needed.", param=field.name)
 
 
 def _save(row: models.Model, **options: Any) -> None:

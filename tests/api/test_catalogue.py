@@ -261,3 +261,11 @@ def test_a_defect_of_ours_shows_an_id_and_nothing_else(caller: Caller, monkeypat
     assert "secret" not in str(answer.body)
     assert "req-7" in answer.body["error"]["message"]
     assert any(record.exc_info and record.f["request_id"] == "req-7" for record in caplog.records)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_time_that_is_no_number_is_refused_as_what_it_is(value: str) -> None:
+    a_model()
+    answer = a_caller()("PATCH", "models/tiny/profiles/default", {"start_timeout": value})
+    assert (answer.status, answer.code) == (400, "invalid_value")
+    assert answer.body["error"]["param"] == "start_timeout"

@@ -97,3 +97,11 @@ def test_a_valkey_that_cannot_be_reached_holds_no_request_for_long(
         began = time.monotonic()
         wake()
         assert time.monotonic() - began < 4
+
+
+def test_a_wake_up_for_a_job_does_not_wait_in_a_queue_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(dispatch.app, "send_task", lambda task, args, **options: sent.append(options))
+    dispatch.advance_later("job_1")
+    dispatch.advance_later("job_1", delay=60.0)
+    assert [item["expires"] for item in sent] == [dispatch.STALE, 60.0 + dispatch.STALE]

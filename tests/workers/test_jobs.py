@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from cluster.domain.rollout import JobView
@@ -174,4 +175,20 @@ def test_a_long_piece_keeps_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
     jobs.run(job.id, kinds(verify=verify))
     assert asked == [None] * 10
+    assert Job.objects.get().state == "done"
+
+
+@pytest.mark.parametrize("kind", [OperationalError, InterfaceError])
+def test_a_database_that_is_away_for_a_moment_fails_no_job(kind: type[Exception]) -> None:
+    job = opened()
+
+    def wait(context: Context) -> Piece:
+        raise kind("database is locked")
+
+    with pytest.raises(kind):
+        jobs.run(job.id, kinds(wait=wait))
+    assert states(job) == ["done", "done", "done", "done", "running", "waiting"]
+    Job.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    assert rows.orphans() == [job.id]
+    jobs.run(job.id, kinds())
     assert Job.objects.get().state == "done"

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import httpx
 from django.conf import settings
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
 
 from cluster import selectors
 from cluster.services import apply, identity
@@ -23,10 +23,11 @@ HEARD = 2.0
 
 @app.task(name="workers.tasks.reconcile.reconcile")
 def reconcile() -> None:
-    """One look. A database that is busy is no fault: the next tick comes in seconds."""
+    """One look. A database that is busy, or a row that went while the plan was written, is no fault: the next tick
+    comes in seconds."""
     try:
         look()
-    except OperationalError as error:
+    except (OperationalError, IntegrityError) as error:
         event(log, "reconcile_put_off", level=logging.WARNING, reason=str(error))
 
 
