@@ -75,7 +75,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [_config.TOP / "templates"],
+        "DIRS": [_config.shipped("templates")],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -88,7 +88,7 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [_config.TOP / "static"]
+STATICFILES_DIRS = [_config.shipped("static")]
 STATIC_ROOT = CONFIG.data / "static"
 WHITENOISE_USE_FINDERS = True
 

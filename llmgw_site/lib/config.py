@@ -317,7 +317,13 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
 
 
 TOP = Path(__file__).resolve().parents[2]
-"""The project's folder: templates/ and static/ lie in it."""
+"""The project's folder, or site-packages where llmgw was installed from a wheel."""
+
+
+def shipped(name: str) -> Path:
+    """The folder `templates` or `static`: in `llmgw_files` where a wheel was installed, else in the project's folder."""
+    installed = TOP / "llmgw_files" / name
+    return installed if installed.is_dir() else TOP / name
 
 
 def allowed_hosts(config: Config) -> list[str]:
