@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -74,17 +75,23 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def find_target(environ: Mapping[str, str] | None = None) -> Target:
-    """Where the admin API is. Raises CliError that says how to name it."""
+    """Where the admin API is. Raises CliError that says how to name it.
+
+    A token of the file goes only to the server of the file: `LLMGW_URL` alone may name somebody else's.
+    """
     environ = os.environ if environ is None else environ
     file = Path(environ.get("LLMGW_DATA") or "var") / "quickstart.env"
     kept = read_env_file(file)
     url = environ.get("LLMGW_URL") or kept.get("LLMGW_URL")
+    lack = "has no value for it"
+    if (url or "").rstrip("/") != kept.get("LLMGW_URL", "").rstrip("/") and kept.pop("LLMGW_ADMIN_TOKEN", None):
+        lack = "has the token of another server"
     token = environ.get("LLMGW_ADMIN_TOKEN") or kept.get("LLMGW_ADMIN_TOKEN")
     if not url or not token:
         missing = " and ".join(name for name, value in (("LLMGW_URL", url), ("LLMGW_ADMIN_TOKEN", token)) if not value)
         raise CliError(
             ExitCode.USAGE,
-            f"{missing} not set, and {file} has no value for it: set it, or start `llmgw up` and run this command where "
+            f"{missing} not set, and {file} {lack}: set it, or start `llmgw up` and run this command where "
             "it runs (or with its LLMGW_DATA)",
         )
     if not url.startswith(("http://", "https://")):
@@ -155,9 +162,18 @@ class Api:
                 f"{self.target.url} does not answer ({str(error) or type(error).__name__}): is `llmgw up` running? "
                 f"The address came from {self.target.source}",
             ) from None
-        if response.is_success:
+        if not response.is_success:
+            raise refusal(response)
+        try:
             return response.json() if response.content else None
-        raise refusal(response)
+        except ValueError:
+            text = f"{self.target.url} answers, but not as llmgw does: is that address right? It came from "
+            raise CliError(ExitCode.UNREACHABLE, text + self.target.source) from None
+
+
+def part(text: str) -> str:
+    """An id or a name as one part of a path, whatever characters it has."""
+    return quote(text, safe="")
 
 
 def refusal(response: httpx.Response) -> CliError:

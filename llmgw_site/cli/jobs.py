@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli.client import Api, AsJson, CliError, ExitCode, ago, api, show_item, show_list
+from llmgw_site.cli.client import Api, AsJson, CliError, ExitCode, ago, api, part, show_item, show_list
 
 app = typer.Typer(no_args_is_help=False, help="Jobs: long pieces of work with steps and progress.")
 OPEN = ("queued", "running")
@@ -44,7 +44,7 @@ def jobs(
             empty="no jobs",
         )
         return
-    path = f"jobs/{job_id}"
+    path = f"jobs/{part(job_id)}"
     if cancel or retry:
         client.post(f"{path}/{'cancel' if cancel else 'retry'}")
     job = _followed(client, path, quiet=as_json) if follow else client.get(path)

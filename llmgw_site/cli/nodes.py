@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli.client import AsJson, Column, ago, api, show_item, show_list
+from llmgw_site.cli.client import AsJson, Column, ago, api, part, show_item, show_list
 from llmgw_site.lib.units import format_bytes
 
 app = typer.Typer(no_args_is_help=True, help="Machines of the cluster.")
@@ -30,7 +30,7 @@ def list_nodes(as_json: AsJson = False) -> None:
 @app.command()
 def show(node: Ref, as_json: AsJson = False) -> None:
     """Show one node."""
-    found = api().get(f"nodes/{node}")
+    found = api().get(f"nodes/{part(node)}")
     fields: list[Column] = [
         "id", "name", "state", "address", "version", ("seen", lambda row: ago(row["last_seen_at"])),
         ("cores", lambda row: row["hardware"].get("cores")), ("memory free", memory), ("engines", engines), "problems",
@@ -42,7 +42,7 @@ def show(node: Ref, as_json: AsJson = False) -> None:
 @app.command()
 def remove(node: Ref) -> None:
     """Take a node out of the cluster; its key is worth nothing from now on."""
-    api().delete(f"nodes/{node}")
+    api().delete(f"nodes/{part(node)}")
     print(f"node {node} is out of the cluster")
 
 

@@ -127,8 +127,23 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "quickstart.env").write_text("LLMGW_URL=http://file:1\nLLMGW_ADMIN_TOKEN='t o k'\n# a comment\n")
     target = find_target({"LLMGW_DATA": str(tmp_path)})
     assert (target.url, target.token) == ("http://file:1", "t o k")
-    target = find_target({"LLMGW_DATA": str(tmp_path), "LLMGW_URL": "http://env:2/"})
-    assert (target.url, target.token) == ("http://env:2", "t o k")
+    target = find_target({"LLMGW_DATA": str(tmp_path), "LLMGW_URL": "http://file:1/"})
+    assert (target.url, target.token) == ("http://file:1", "t o k")
+
+
+def test_the_token_of_the_file_goes_to_no_other_server(tmp_path: Path) -> None:
+    (tmp_path / "quickstart.env").write_text("LLMGW_URL=http://file:1\nLLMGW_ADMIN_TOKEN=secret\n")
+    with pytest.raises(CliError, match="the token of another server") as caught:
+        find_target({"LLMGW_DATA": str(tmp_path), "LLMGW_URL": "http://env:2"})
+    assert caught.value.code == ExitCode.USAGE
+    assert "secret" not in str(caught.value)
+
+
+def test_an_answer_that_is_no_json_is_another_server_s(server: Server) -> None:
+    server.answers["GET /api/v1/models"] = (200, b"<html>sign in</html>")
+    with pytest.raises(CliError, match="not as llmgw does") as caught:
+        Api(Target(server.url, "t", "the environment")).get("models")
+    assert caught.value.code == ExitCode.UNREACHABLE
 
 
 def test_neither_is_a_usage_error_that_says_what_to_do(tmp_path: Path) -> None:

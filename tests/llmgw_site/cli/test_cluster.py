@@ -117,3 +117,11 @@ def test_a_failed_job_is_tried_again_and_an_open_one_cancelled() -> None:
     assert "queued" in run(jobs_cli.app, job.id, "--retry")
     run(jobs_cli.app, job.id, "--retry", code=ExitCode.REFUSED)
     assert json.loads(run(jobs_cli.app, job.id, "--cancel", "--json"))["cancel_requested"]
+
+
+def test_a_name_is_one_part_of_a_path_whatever_it_has() -> None:
+    a_ready_replica()
+    name = Node.objects.get().name
+    for odd in (f"{name}?x", f"{name}#x", f"../nodes/{name}", f"x/../{name}"):
+        run(nodes_cli.app, "remove", odd, code=ExitCode.NOT_FOUND)
+    assert Node.objects.filter(removed_at__isnull=True).count() == 1
