@@ -30,6 +30,37 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
         return {"type": "http", "scheme": "bearer", "description": "An admin token, `at-llmgw-…`."}
 
 
+ERROR: Mapping[str, Any] = {
+    "type": "object",
+    "description": "Every refusal. `code` is stable; docs/errors.md lists them.",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "code", "param"],
+            "properties": {
+                "message": {"type": "string", "description": "What was refused, why, and what to do instead."},
+                "type": {"type": "string"},
+                "code": {"type": "string"},
+                "param": {"type": "string", "nullable": True, "description": "The field at fault."},
+                "extra": {"type": "object", "additionalProperties": {}},
+            },
+        }
+    },
+}
+
+
+def with_errors(result: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    """A hook of drf-spectacular: every operation may answer with the one error envelope (llmgw_site/api.py)."""
+    result["components"]["schemas"]["Error"] = dict(ERROR)
+    shape = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    for path in result["paths"].values():
+        for method in METHODS:
+            if method in path:
+                path[method]["responses"]["default"] = {"content": shape, "description": "Refused."}
+    return result
+
+
 @dataclass(frozen=True)
 class Field:
     """A parameter or a field of a body."""

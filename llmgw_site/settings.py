@@ -22,9 +22,7 @@ def _secret_key() -> str:
     if CONFIG.secret_key:
         return CONFIG.secret_key
     path = _files.private_folder(CONFIG.data / "secrets") / "secret-key"
-    if not path.exists():
-        _files.write_atomic(path, secrets.token_urlsafe(48).encode())
-    return path.read_text().strip()
+    return _files.write_once(path, secrets.token_urlsafe(48).encode()).decode().strip()
 
 
 # --- core
@@ -178,6 +176,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "llmgw_site.schema.with_errors"],
     "ENUM_NAME_OVERRIDES": {
         f"{name}State": f"cluster.choices.{name.upper()}_STATES" for name in ("Node", "Replica", "Job", "Step")
     },

@@ -187,9 +187,14 @@ def _fail(
 
 
 def _close(job: JobView, worker: str, then: Close, kinds: Mapping[str, Kind]) -> None:
-    kind = kinds.get(job.kind)
-    if kind is not None:
-        kind.cleanup(job)
-    result = kind.result(job) if kind is not None and then.state is JobState.DONE else {}
+    kind, result = kinds.get(job.kind), {}
+    try:
+        if kind is not None:
+            kind.cleanup(job)
+            result = kind.result(job) if then.state is JobState.DONE else {}
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:  # a job must come to its end, whatever its kind's code does
+        log.exception("job_close_broke", extra={"f": {"job_id": job.id}})
     jobs.close(job_id=job.id, worker=worker, state=then.state, code=then.code, message=then.message, result=result)
     event(log, "job_closed", job_id=job.id, kind=job.kind, state=then.state.value, code=then.code or None)

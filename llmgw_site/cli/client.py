@@ -84,7 +84,8 @@ def find_target(environ: Mapping[str, str] | None = None) -> Target:
     kept = read_env_file(file)
     url = environ.get("LLMGW_URL") or kept.get("LLMGW_URL")
     lack = "has no value for it"
-    if (url or "").rstrip("/") != kept.get("LLMGW_URL", "").rstrip("/") and kept.pop("LLMGW_ADMIN_TOKEN", None):
+    elsewhere = (url or "").rstrip("/") != kept.get("LLMGW_URL", "").rstrip("/")
+    if elsewhere and kept.pop("LLMGW_ADMIN_TOKEN", ""):
         lack = "has the token of another server"
     token = environ.get("LLMGW_ADMIN_TOKEN") or kept.get("LLMGW_ADMIN_TOKEN")
     if not url or not token:

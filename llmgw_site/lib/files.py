@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,23 @@ import orjson
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace `path` by `data`: a reader sees the old content or the new, never a part; so does a crash."""
+    with _beside(path, data, mode) as written:
+        written.replace(path)
+    sync_folder(path.parent)
+
+
+def write_once(path: Path, data: bytes, *, mode: int = 0o600) -> bytes:
+    """Make `path` unless it is there, and return its content: of several that write at once all get the first one's."""
+    if not path.exists():
+        with _beside(path, data, mode) as written, suppress(FileExistsError):
+            path.hardlink_to(written)
+        sync_folder(path.parent)
+    return path.read_bytes()
+
+
+@contextmanager
+def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """A synced file with this content in the folder of `path`; gone afterwards, unless it was renamed."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -19,11 +38,9 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
+        yield Path(name)
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:

@@ -6,7 +6,10 @@ import re
 
 import pytest
 from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
 
+from llmgw_site.api import envelope
+from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.schema import operations
 
 pytestmark = pytest.mark.django_db
@@ -34,3 +37,18 @@ def test_fields_of_a_body_are_told_with_type_and_need() -> None:
     assert "first profile" in fields["profile"].text
     listing = next(item for item in operations() if (item.method, item.path) == ("GET", "/api/v1/events"))
     assert {"kind", "actor", "page"} <= {field.name for field in listing.query}
+
+
+def test_every_operation_says_how_it_refuses() -> None:
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    refusals = {
+        (path, method): one["responses"].get("default", {}).get("content", {})
+        for path, methods in schema["paths"].items()
+        for method, one in methods.items()
+    }
+    assert refusals
+    assert all("Error" in str(content) for content in refusals.values()), refusals
+    shape = schema["components"]["schemas"]["Error"]["properties"]["error"]
+    told = envelope(Refused(Kind.INVALID, "a_code", "words", param="x", extra={"more": 1}))["error"]
+    assert set(told) == set(shape["properties"])
+    assert set(told) - {"extra"} == set(shape["required"])

@@ -192,3 +192,16 @@ def test_a_database_that_is_away_for_a_moment_fails_no_job(kind: type[Exception]
     assert rows.orphans() == [job.id]
     jobs.run(job.id, kinds())
     assert Job.objects.get().state == "done"
+
+
+def test_a_job_ends_even_if_its_cleaning_up_breaks() -> None:
+    job = opened()
+
+    def broken(job: JobView) -> None:
+        raise ZeroDivisionError
+
+    work = kinds()
+    work["serve"] = Kind(steps=work["serve"].steps, result=work["serve"].result, cleanup=broken)
+    jobs.run(job.id, work)
+    job.refresh_from_db()
+    assert (job.state, job.claimed_by) == ("done", "")

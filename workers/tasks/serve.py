@@ -170,7 +170,9 @@ def wait(context: Context) -> Piece:
 def ask(context: Context) -> Piece:
     """One real answer through the client listener."""
     name = str(context.job.args["name"])
-    model = catalog.models_with_profiles().get(id=context.job.found("add")["model_id"])
+    model = catalog.models_with_profiles().filter(id=context.job.found("add")["model_id"]).first()
+    if model is None:
+        raise Refused(Kind.CONFLICT, "model_not_wanted", "the model was removed before it could be asked")
     until = time.monotonic() + SMOKE_TRY
     with smoke.short_key(name=_key_name(context.job), model=name) as key:
         while True:

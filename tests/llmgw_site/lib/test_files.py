@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,20 @@ def test_a_private_folder_is_closed_again_if_it_was_open(tmp_path: Path) -> None
     folder.mkdir(parents=True, mode=0o755)
     files.private_folder(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_of_many_that_write_at_once_all_have_the_same(tmp_path: Path) -> None:
+    path, gate, got = tmp_path / "secret", threading.Barrier(8), set[bytes]()
+
+    def write(number: int) -> None:
+        gate.wait()
+        got.add(files.write_once(path, b"%d" % number))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == {path.read_bytes()}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["secret"]
