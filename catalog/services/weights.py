@@ -18,6 +18,9 @@ from catalog.domain.gguf import BadGguf, Header, read_header
 from llmgw_site.lib.errors import Kind, Refused
 
 
+MAGIC = b"GGUF"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Look:
     """What was found. `files` has all shards, `size` their bytes together."""
@@ -95,6 +98,13 @@ def look(path: str) -> Look:
 def is_here(path: str) -> bool:
     """Whether this machine has something at `path`."""
     return os.path.exists(path)  # noqa: PTH110 - a text that came from a caller, not a Path
+
+
+def begin(path: str) -> None:
+    """Refuse a file that does not begin as GGUF does: four bytes tell, before anything is done with the rest."""
+    with _open(path) as handle:
+        if os.pread(handle, len(MAGIC), 0) != MAGIC:
+            raise _refused(path, BadGguf("gguf_not_gguf", "It does not begin with GGUF: it is no GGUF file."))
 
 
 def read(path: str) -> Header:

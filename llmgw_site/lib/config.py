@@ -93,7 +93,7 @@ def _url(*schemes: str) -> Callable[[str], str]:
 
 
 def _setting(env: str, default: str, read: Callable[[str], Any], doc: str, *, secret: bool = False) -> Any:
-    return field(metadata={"env": env, "default": default, "read": read, "doc": doc, "secret": secret})
+    return field(repr=not secret, metadata={"env": env, "default": default, "read": read, "doc": doc, "secret": secret})
 
 
 @dataclass(frozen=True, kw_only=True)

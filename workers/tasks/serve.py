@@ -44,7 +44,8 @@ SMOKE_TRY = 15.0
 
 
 def find(context: Context) -> Piece:
-    """Where the file is, and how large."""
+    """Where the file is, and how large. One that is no GGUF is refused here: it is not even hashed, since a digest tells
+    what is in a file."""
     given = str(context.job.args.get("path") or QUICKSTART)
     path = _quickstart() if given == QUICKSTART else Path(served.checked_path(given))
     if not path.is_file():
@@ -54,6 +55,7 @@ def find(context: Context) -> Piece:
             f"there is no file {path} on this machine: give the path of a GGUF file",
             param="path",
         )
+    weights.begin(str(path))
     size = path.stat().st_size
     expected = str(context.job.args.get("sha256") or (SHA256.get(FILE, "") if path == _quickstart() else ""))
     detail = f"{path.name}, {format_bytes(size)}"

@@ -97,3 +97,9 @@ def test_a_public_address_narrows_the_names_that_are_answered_to_but_not_our_own
     hosts = config.allowed_hosts(load({"LLMGW_PUBLIC_URL": "https://llm.example.com/"}))
     assert {"llm.example.com", "localhost", "web"} <= set(hosts)
     assert "*" not in hosts
+
+
+def test_no_secret_is_in_what_a_log_or_a_debug_page_shows_of_the_settings() -> None:
+    names = ("LLMGW_SECRET_KEY", "LLMGW_REDIS_URL", "DATABASE_URL")
+    values = ("hidden-1", "redis://:hidden-2@h/0", "postgresql://u:hidden-3@h/d")
+    assert "hidden" not in repr(load(dict(zip(names, values, strict=True))))

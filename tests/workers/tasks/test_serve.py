@@ -88,13 +88,22 @@ def test_weights_with_another_digest_are_refused(gguf: Path) -> None:
     assert not Model.objects.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model at all" * 100])
-def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "bad.gguf"
-    path.write_bytes(content)
+    path.write_bytes(b"GGUF")
     job = run(opened(path=str(path)))
     assert (job.state, step(job, "read").state) == ("failed", "failed")
     assert not Model.objects.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"GGU", b"a secret that is short"])
+def test_of_a_file_that_is_no_gguf_not_even_the_digest_is_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    job = run(opened(path=str(path)))
+    assert (job.state, job.code, step(job, "find").state) == ("failed", "gguf_not_gguf", "failed")
+    digest = hashlib.sha256(content).hexdigest()
+    assert digest[:16] not in str(list(JobStep.objects.filter(job=job).values("detail", "data")))
 
 
 def test_an_engine_that_does_not_start_ends_the_job_with_its_last_words(gguf: Path) -> None:
