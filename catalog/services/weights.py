@@ -17,7 +17,6 @@ from catalog.domain.facts import ModelFacts, model_facts, shard_names
 from catalog.domain.gguf import BadGguf, Header, read_header
 from llmgw_site.lib.errors import Kind, Refused
 
-
 MAGIC = b"GGUF"
 
 
