@@ -60,4 +60,6 @@ def test_nothing_waits_where_no_body_follows_or_the_head_is_out(
 
 
 def test_another_server_has_no_cycle_and_goes_on_as_ever() -> None:
-    send_head_with_body({"method": "POST"})
+    plain = {"method": "POST"}
+    send_head_with_body(plain)
+    assert plain == {"method": "POST"}
