@@ -21,4 +21,4 @@ def test_every_migration_can_be_undone_and_done_again() -> None:
 
 @pytest.mark.django_db
 def test_no_model_differs_from_its_migrations() -> None:
-    call_command("makemigrations", "cluster", "routing", "--check", "--dry-run", verbosity=0)
+    call_command("makemigrations", "catalog", "cluster", "routing", "--check", "--dry-run", verbosity=0)

@@ -35,6 +35,8 @@ def test_it_is_free_after_release(config: Config) -> None:
     for _ in range(2):
         lock = Lock(config)
         lock.take()
+        with pytest.raises(Refused):
+            Lock(config).take()
         lock.release()
 
 

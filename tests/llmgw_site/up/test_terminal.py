@@ -54,3 +54,5 @@ def test_a_reader_that_left_does_not_end_the_supervisor() -> None:
     screen = Terminal(out)
     out.close()
     screen.say("nobody hears this")
+    screen.waiting("nor this")
+    assert out.closed
