@@ -7,7 +7,9 @@ are ignored, missing ones have defaults, so controller N talks to nodes N-1. Siz
     agent -> controller   POST /api/v1/agent/usage       UsageBatch, answered by {"stored": [record ids],
                                                        "refused": [{"record_id", "reason"}]}
     agent -> controller   GET  /api/v1/agent/snapshot?have=VERSION   the snapshot (routing.domain.snapshot), or 304
+    agent -> controller   GET  /ws/agent                 websocket, signed as a call: nudges to look again now (Nudge)
     agent -> gateway      <data>/cluster/engines.json    EnginesFile
+    agent -> gateway      <data>/cluster/module-map.json, modules.json   MapFile, ModulesFile (cluster.domain.modules)
     gateway -> agent      <data>/run/agent.sock          one JSON Load a line
 """
 
@@ -18,6 +20,8 @@ import types
 import typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
+
+from cluster.domain.modules import ModuleMap, ModuleReport
 
 VERSION = 1
 
@@ -160,6 +164,9 @@ class Heartbeat:
     snapshot_version: str = ""  # that the node holds
     spool_records: int | None = None  # closed usage records not yet shipped
     problems: tuple[str, ...] = ()  # for people: disk short, spool growing, ...
+    modules: tuple[ModuleReport, ...] = ()  # none: a node of before modules; it runs inference, router and edge
+    roles: tuple[str, ...] = ()  # of its own settings, whatever the cluster setup says
+    map_version: str = ""  # that the node holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +198,7 @@ class Serve:
     start_timeout: float = 0.0
     drain_timeout: float = 0.0
     memory: int = 0  # reserved
+    cards: tuple[str, ...] = ()  # UUIDs of the only cards that it may use; empty: any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +219,17 @@ class Wanted:
     snapshot_version: str = ""
     replicas: tuple[WantedReplica, ...] = ()
     heartbeat: float = 1.0  # seconds to the next one
+    map_version: str = ""  # that is current
+    map: ModuleMap | None = None  # only where the node's is not the current one
+    roles: tuple[str, ...] | None = None  # by the cluster setup; None: it does not name this node
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nudge:
+    """Through the websocket from a controller: look again now. `removed`: nodes that are out of the cluster from now on."""
+
+    reason: str = ""
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,19 @@
 
 from cluster.models.identity import ClusterIdentity
 from cluster.models.jobs import Job, JobStep
+from cluster.models.membership import Certificate, JoinToken, PublishedMap
 from cluster.models.nodes import Node
 from cluster.models.replicas import Replica
+from cluster.models.setup import ClusterSetup
 
-__all__ = ["ClusterIdentity", "Job", "JobStep", "Node", "Replica"]
+__all__ = [
+    "Certificate",
+    "ClusterIdentity",
+    "ClusterSetup",
+    "Job",
+    "JobStep",
+    "JoinToken",
+    "Node",
+    "PublishedMap",
+    "Replica",
+]

@@ -15,6 +15,8 @@ class ClusterIdentity(models.Model):
     epoch = models.CharField(max_length=64, help_text="Names this store: a restored copy gets a new one.")
     public_key = models.CharField(max_length=64, help_text="X25519, hex.")
     sealed_private_key = models.TextField(help_text="AES-GCM under a key derived from LLMGW_SECRET_KEY.")
+    ca_certificate = models.TextField(blank=True, help_text="PEM of the cluster's own CA.")
+    sealed_ca_key = models.TextField(blank=True, help_text="Its key, sealed as the private key is.")
     created_at = models.DateTimeField(auto_now_add=True)
     listening_since = models.DateTimeField(
         null=True, help_text="Heartbeats have been processed from then to `listening_at` without a gap."

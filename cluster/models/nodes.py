@@ -27,6 +27,21 @@ class Node(models.Model):
     problems = models.JSONField(default=list, blank=True)
     snapshot_version = models.CharField(max_length=100, blank=True)
     spool_records = models.PositiveIntegerField(null=True, blank=True)
+    modules = models.JSONField(default=list, blank=True, help_text="As last reported: cluster.domain.modules.")
+    roles = models.JSONField(default=list, blank=True, help_text="Of its own settings, as last reported.")
+    map_version = models.CharField(max_length=100, blank=True)
+    call_counter = models.BigIntegerField(
+        null=True, blank=True, help_text="Of its last heartbeat within `boot_id`: an older one is refused."
+    )
+    maintenance = models.CharField(
+        max_length=16, blank=True, help_text="Empty, `cordoned` (nothing new) or `drained` (replicas move away too)."
+    )
+    maintenance_why = models.TextField(blank=True)
+    maintenance_by = models.CharField(max_length=200, blank=True)
+    maintenance_at = models.DateTimeField(null=True, blank=True)
+    cards_maintenance = models.JSONField(
+        default=dict, blank=True, help_text="The same of single cards, by UUID: state, why, by, at."
+    )
 
     class Meta:
         ordering = ["name", "id"]

@@ -92,6 +92,17 @@ def _url(*schemes: str) -> Callable[[str], str]:
     return read
 
 
+ROLES = ("controller", "edge", "router", "inference", "cloud", "data")
+
+
+def _roles(value: str) -> tuple[str, ...]:
+    names = _names(value)
+    for name in names:
+        if name not in ROLES:
+            raise ValueError(f"write roles of {', '.join(ROLES)}")
+    return names
+
+
 def _setting(env: str, default: str, read: Callable[[str], Any], doc: str, *, secret: bool = False) -> Any:
     return field(repr=not secret, metadata={"env": env, "default": default, "read": read, "doc": doc, "secret": secret})
 
@@ -195,7 +206,42 @@ class Config:
         _seconds,
         "Longest time that running requests of a replica may take to finish before it stops.",
     )
-    heartbeat: float = _setting("LLMGW_HEARTBEAT", "1", _seconds, "Seconds between two heartbeats of the agent.")
+    heartbeat: float = _setting(
+        "LLMGW_HEARTBEAT", "1", _seconds, "Seconds between two heartbeats of an agent; changes are told at once."
+    )
+    stale_after: float = _setting(
+        "LLMGW_STALE_AFTER", "90", _seconds, "Seconds without a heartbeat after which a node is stale."
+    )
+    offline_after: float = _setting(
+        "LLMGW_OFFLINE_AFTER",
+        "300",
+        _seconds,
+        "Seconds without a heartbeat after which a node is offline and its replicas count as lost.",
+    )
+    peers_refresh: float = _setting(
+        "LLMGW_PEERS_REFRESH", "30", _seconds, "Seconds between two looks at what the other nodes serve."
+    )
+    node_skip: float = _setting(
+        "LLMGW_NODE_SKIP", "30", _seconds, "How long a node that could not be reached is left out of the choice."
+    )
+    roles: tuple[str, ...] = _setting(
+        "LLMGW_ROLES",
+        "",
+        _roles,
+        "Roles of this node, comma-separated, unless the cluster setup names it; empty: controller, inference, router, edge, data.",
+    )
+    node_address: str = _setting(
+        "LLMGW_NODE_ADDRESS",
+        "",
+        _url("http", "https"),
+        "Base URL at which other nodes reach the node listener; https: TLS with the cluster's CA; empty: found by itself.",
+    )
+    router_url: str = _setting(
+        "LLMGW_ROUTER_URL",
+        "",
+        _url("http", "https"),
+        "Node address of the router that this edge hands requests to; empty: any router of the module map.",
+    )
     reconcile: float = _setting(
         "LLMGW_RECONCILE", "2", _seconds, "Seconds between two looks of the reconciler; changes are looked at at once."
     )
@@ -266,6 +312,31 @@ class Config:
     def node_file(self) -> Path:
         """This node's identity: id, private key, the controllers' public key."""
         return self.data / "node" / "identity.json"
+
+    @property
+    def map_file(self) -> Path:
+        """The module map as this node last heard it."""
+        return self.data / "cluster" / "module-map.json"
+
+    @property
+    def modules_file(self) -> Path:
+        """This node's modules: the agent decides, gateway and supervisor follow."""
+        return self.data / "cluster" / "modules.json"
+
+    @property
+    def switches_file(self) -> Path:
+        """Modules that were switched on this node itself."""
+        return self.data / "node" / "switches.json"
+
+    @property
+    def router_file(self) -> Path:
+        """The router's strategy."""
+        return self.data / "router.json"
+
+    @property
+    def tls_folder(self) -> Path:
+        """`ca.pem`, `node.pem` and `node.key`: the cluster's CA, this node's certificate and its key."""
+        return self.data / "node"
 
     @property
     def usage(self) -> Path:

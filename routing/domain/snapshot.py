@@ -23,6 +23,46 @@ class KeyEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A replica that shall run, and where. `state` as in cluster.domain.states.ReplicaState, `lost` included."""
+
+    replica_id: str
+    node_id: str
+    state: str = "pending"
+    slots: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class External:
+    """Who answers for a model that no engine of ours runs."""
+
+    provider_id: str
+    model: str  # the provider's own name for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderEntry:
+    """An external OpenAI-compatible provider. Its key is sealed to the node that asked, and only where that runs `cloud`."""
+
+    provider_id: str
+    name: str
+    url: str  # base URL, `/v1` included
+    key_file: str = ""  # file on the cloud node; read afresh for each use
+    sealed_key: str = ""  # under the pairwise key of node and controllers (cluster.domain.signing)
+    key_digest: str = ""  # names the key, so that a new one makes a new snapshot
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminEntry:
+    """An administrator's token, by the SHA-256 of its text: for the endpoints that a node's gateway answers itself."""
+
+    token_id: str
+    sha256: str
+    user: str
+    expires_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelEntry:
     """A model of the catalogue. Not enabled: refused with `reason`."""
 
@@ -37,6 +77,8 @@ class ModelEntry:
     embeddings: bool = False
     first_byte_timeout: float | None = None  # seconds; None: the node's setting
     idle_timeout: float | None = None
+    placed: tuple[Placed, ...] = ()  # the same replicas, with node and state
+    external: External | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,3 +87,5 @@ class Snapshot:
     made_at: float
     keys: tuple[KeyEntry, ...] = ()
     models: tuple[ModelEntry, ...] = ()
+    admins: tuple[AdminEntry, ...] = ()
+    providers: tuple[ProviderEntry, ...] = ()  # on nodes that run `cloud`
