@@ -7,6 +7,8 @@ are ignored, missing ones have defaults, so controller N talks to nodes N-1. Siz
     agent -> controller   POST /api/v1/agent/usage       UsageBatch, answered by {"stored": [record ids],
                                                        "refused": [{"record_id", "reason"}]}
     agent -> controller   GET  /api/v1/agent/snapshot?have=VERSION   the snapshot (routing.domain.snapshot), or 304
+    agent -> controller   POST /api/v1/agent/join        JoinRequest, answered by JoinAnswer (cluster.domain.joining)
+    agent -> controller   POST /api/v1/agent/certificate CertificateRequest, answered by CertificateAnswer
     agent -> controller   GET  /ws/agent                 websocket, signed as a call: nudges to look again now (Nudge)
     agent -> gateway      <data>/cluster/engines.json    EnginesFile
     agent -> gateway      <data>/cluster/module-map.json, modules.json   MapFile, ModulesFile (cluster.domain.modules)
@@ -21,6 +23,9 @@ import typing
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
+from cluster.domain.joining import ControllerAddress as ControllerAddress
+from cluster.domain.joining import JoinAnswer as JoinAnswer
+from cluster.domain.joining import JoinRequest as JoinRequest
 from cluster.domain.modules import ModuleMap, ModuleReport
 
 VERSION = 1
@@ -222,6 +227,19 @@ class Wanted:
     map_version: str = ""  # that is current
     map: ModuleMap | None = None  # only where the node's is not the current one
     roles: tuple[str, ...] | None = None  # by the cluster setup; None: it does not name this node
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateRequest:
+    """A node asks for its next certificate."""
+
+    csr: str  # PEM
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateAnswer:
+    certificate: str  # PEM
+    ca_certificate: str  # PEM
 
 
 @dataclass(frozen=True, kw_only=True)
