@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from functools import lru_cache
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -18,6 +13,7 @@ from cluster.models import ClusterIdentity
 from cluster.selectors import from_unix, listening_of, unix
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.sealing import WrongSecret, seal, unseal
 
 MARK_EVERY = 2.0
 """Seconds between two marks that heartbeats are being processed."""
@@ -41,32 +37,20 @@ def ensure_identity() -> ClusterIdentity:
 
 def private_key(identity: ClusterIdentity) -> str:
     """The controllers' private key (hex). Raises Refused if it was sealed under another secret."""
-    return unseal(identity.sealed_private_key, secret=settings.SECRET_KEY)
+    return opened(identity.sealed_private_key)
 
 
-def seal(text: str, *, secret: str) -> str:
-    """`text` under AES-256-GCM: hex of nonce and ciphertext."""
-    nonce = secrets.token_bytes(12)
-    return (nonce + AESGCM(_key(secret)).encrypt(nonce, text.encode(), b"")).hex()
-
-
-@lru_cache(maxsize=16)
-def unseal(sealed: str, *, secret: str) -> str:
-    """What `seal` sealed. Raises Refused `identity_sealed` where the secret is another."""
-    raw = bytes.fromhex(sealed)
+def opened(sealed: str) -> str:
+    """What was sealed under LLMGW_SECRET_KEY. Raises Refused `identity_sealed` where that is another now."""
     try:
-        return AESGCM(_key(secret)).decrypt(raw[:12], raw[12:], b"").decode()
-    except InvalidTag:
+        return unseal(sealed, secret=settings.SECRET_KEY)
+    except WrongSecret:
         raise Refused(
             Kind.UNAVAILABLE,
             "identity_sealed",
             "the controllers' key in the database was sealed under another LLMGW_SECRET_KEY: start with the secret of "
             "this database (LLMGW_SECRET_KEY, or secrets/secret-key under the data folder)",
         ) from None
-
-
-def _key(secret: str) -> bytes:
-    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"llmgw seal v1").derive(secret.encode())
 
 
 def listened(*, now: float) -> None:

@@ -15,7 +15,6 @@ from catalog.models import Event
 from cluster.domain import signing
 from cluster.models import ClusterIdentity, Node, Replica
 from cluster.services import identity, nodes
-from cluster.services.identity import seal, unseal
 from llmgw_site.lib import files
 from llmgw_site.lib.errors import Refused
 from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
@@ -35,9 +34,11 @@ def test_the_private_key_is_not_in_the_database_in_clear() -> None:
     assert identity.private_key(row) not in str(vars(row))
 
 
-def test_another_secret_does_not_open_the_key_and_says_what_to_do() -> None:
+def test_another_secret_does_not_open_the_key_and_says_what_to_do(settings: Any) -> None:
+    row = identity.ensure_identity()
+    settings.SECRET_KEY = "another"
     with pytest.raises(Refused, match="LLMGW_SECRET_KEY") as refused:
-        unseal(seal("text", secret="one"), secret="two")
+        identity.private_key(row)
     assert refused.value.code == "identity_sealed"
 
 
