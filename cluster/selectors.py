@@ -18,11 +18,13 @@ from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain import explain, health
 from cluster.domain.explain import ModelStatus
+from cluster.domain.modules import ModuleReport
 from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
+from cluster.domain.setup import Setup, SetupNode
 from cluster.domain.states import JOB_TERMINAL, NodeState, ReplicaState
 from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, World
-from cluster.models import ClusterIdentity, Job, Node, Replica
+from cluster.models import ClusterIdentity, ClusterSetup, Job, Node, Replica
 from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
 
 _NOW = {
@@ -182,6 +184,37 @@ def statuses(picture: World, now: float) -> tuple[Plan, dict[str, ModelStatus]]:
 def replicas_of(model_id: str) -> list[Replica]:
     """Rows of a model's replicas that shall run."""
     return list(Replica.objects.filter(model_id=model_id, run=True).order_by("slot"))
+
+
+# --- the cluster setup
+
+
+def cluster_setup() -> Setup:
+    """The setup by node id; an empty one where nobody has set any."""
+    row = ClusterSetup.objects.filter(id=ClusterSetup.ONLY).first()
+    if row is None:
+        return Setup()
+    return Setup(
+        controller_tier=tuple(row.controller_tier), nodes={key: tuple(roles) for key, roles in row.nodes.items()}
+    )
+
+
+def setup_node(node: Node, *, offline: bool = False) -> SetupNode:
+    return SetupNode(id=node.id, name=node.name, own=tuple(node.roles), modules=modules_of(node), offline=offline)
+
+
+def modules_of(node: Node) -> tuple[ModuleReport, ...]:
+    """A node's modules as it last reported them; none of a node of before modules."""
+    return tuple(from_dict(ModuleReport, item, where="modules") for item in node.modules)
+
+
+def setup_nodes() -> list[SetupNode]:
+    """Every node of the cluster, for checks of a setup. Three queries."""
+    listening, now = clock()
+    return [
+        setup_node(node, offline=node_state_of(node, listening, now) is NodeState.OFFLINE)
+        for node in Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
+    ]
 
 
 # --- lists: what their rows show comes with them

@@ -4,6 +4,7 @@ job_opened     job_id   a job waits to be taken up
 job_changed    job_id   a job, one of its steps or its progress is new; pages may want to know
 observed       node_id  a heartbeat changed what is known of a node's replicas
 plan_applied   (none)   wanted state changed
+setup_changed  (none)   the cluster setup says something else: nodes should ask for their roles
 """
 
 from __future__ import annotations
@@ -14,4 +15,5 @@ job_opened = Signal()
 job_changed = Signal()
 observed = Signal()
 plan_applied = Signal()
+setup_changed = Signal()
 snapshot_asked = Signal()
