@@ -62,12 +62,14 @@ class MapNode:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleMap:
-    """Every node of the cluster. `revoked`: serials (hex) of certificates that are worth nothing any more."""
+    """Every node of the cluster. `revoked`: serials (hex) of certificates that are worth nothing any more; `removed`: ids
+    of nodes that were taken out, so that their calls are refused by name wherever they come."""
 
     version: str
     made_at: float
     nodes: tuple[MapNode, ...] = ()
     revoked: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
     def node(self, node_id: str) -> MapNode | None:
         return next((item for item in self.nodes if item.node_id == node_id), None)

@@ -9,7 +9,8 @@ A call carries these headers (all ASCII):
     x-llmgw-boot         boot id of the calling process, and
     x-llmgw-counter      a counter that rises within it: together unique, so a copy is refused
     x-llmgw-body         hex SHA-256 of the body, or `unsigned-body` for one that streams
-    x-llmgw-signature    hex HMAC-SHA256 over the lines below
+    x-llmgw-signature    hex HMAC-SHA256 over method, path and the lines above; and over what marks the call, if it is
+                         one that was passed on (see routing/gateway/membership.py)
 
 An answer that commands something carries `x-llmgw-signature` over the request's signature (its nonce) and its own body.
 Sources: RFC 7748 (X25519), RFC 5869 (HKDF), RFC 2104 (HMAC).
@@ -78,12 +79,24 @@ def _mac(key: bytes, *lines: str) -> str:
 
 
 def sign(
-    key: bytes, *, method: str, path: str, node: str, now: float, boot: str, counter: int, body: bytes | None
+    key: bytes,
+    *,
+    method: str,
+    path: str,
+    node: str,
+    now: float,
+    boot: str,
+    counter: int,
+    body: bytes | None,
+    marks: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Headers for a call. `path` is the raw request target with its query; `body` None: one that streams, unsigned."""
+    """Headers for a call. `path` is the raw request target with its query; `body` None: one that streams, unsigned.
+
+    `marks`: further values that the signature covers; whoever verifies has to know them too.
+    """
     digest = UNSIGNED_BODY if body is None else body_digest(body)
     time = f"{now:.3f}"
-    signature = _mac(key, "call", method.upper(), path, node, time, boot, str(counter), digest)
+    signature = _mac(key, "call", method.upper(), path, node, time, boot, str(counter), digest, *marks)
     return dict(zip(HEADERS, (node, time, boot, str(counter), digest, signature), strict=True))
 
 
@@ -114,12 +127,23 @@ def verify(
     3. `body_unsigned`   the body is unsigned and this path wants it signed
     4. `body_changed`    the body is not the one that was signed
     """
+    wrong = verify_head(key, call, method=method, path=path, now=now)
+    return wrong or verify_body(call, body, allow_unsigned=allow_unsigned)
+
+
+def verify_head(
+    key: bytes, call: Call, *, method: str, path: str, now: float, marks: tuple[str, ...] = ()
+) -> str | None:
+    """Cases 1 and 2 of `verify`: all that can be said before the body has come."""
     time = f"{call.time:.3f}"
-    expected = _mac(key, "call", method.upper(), path, call.node, time, call.boot, str(call.counter), call.body)
+    expected = _mac(key, "call", method.upper(), path, call.node, time, call.boot, str(call.counter), call.body, *marks)
     if not hmac.compare_digest(expected.encode(), call.signature.encode()):  # 1
         return "bad_signature"
-    if not abs(call.time - now) <= WINDOW:  # 2
-        return "clock_skew"
+    return None if abs(call.time - now) <= WINDOW else "clock_skew"  # 2
+
+
+def verify_body(call: Call, body: bytes | None, *, allow_unsigned: bool = False) -> str | None:
+    """Cases 3 and 4 of `verify`."""
     if call.body == UNSIGNED_BODY:  # 3
         return None if allow_unsigned else "body_unsigned"
     if body is None or not hmac.compare_digest(body_digest(body).encode(), call.body.encode()):  # 4
