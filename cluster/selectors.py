@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
 
@@ -129,7 +130,9 @@ def clock() -> tuple[health.Listening, float]:
 
 
 def node_state_of(node: Node, listening: health.Listening, now: float) -> NodeState:
-    return health.node_state(unix(node.last_seen_at) if node.last_seen_at else None, listening, now)
+    seen = unix(node.last_seen_at) if node.last_seen_at else None
+    config = settings.CONFIG
+    return health.node_state(seen, listening, now, stale_after=config.stale_after, offline_after=config.offline_after)
 
 
 def node_view(node: Node, listening: health.Listening, now: float) -> NodeView:

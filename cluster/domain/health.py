@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cluster.domain.states import NodeState
 
 STALE_AFTER, OFFLINE_AFTER = 90.0, 300.0
-"""Seconds of heard silence."""
+"""Seconds of heard silence, unless settings say otherwise."""
 GAP = 20.0
 """Seconds between two marks beyond which nobody can say that heartbeats were processed in between."""
 
@@ -36,12 +36,19 @@ def mark(listening: Listening, now: float) -> Listening:
     return Listening(now, now)  # 2
 
 
-def node_state(last_seen: float | None, listening: Listening, now: float) -> NodeState:
+def node_state(
+    last_seen: float | None,
+    listening: Listening,
+    now: float,
+    *,
+    stale_after: float = STALE_AFTER,
+    offline_after: float = OFFLINE_AFTER,
+) -> NodeState:
     """State of a node by the silence that a working controller has heard.
 
     1. nobody listens now, or ever did: nothing can be said against it; a node never seen is offline
     2. its silence began at its last heartbeat, or when listening began, whichever is later
-    3. 300 s: offline; 90 s: stale; else online
+    3. `offline_after`: offline; `stale_after`: stale; else online
     """
     if listening.since is None or listening.at is None:  # 1
         return NodeState.ONLINE if last_seen is not None else NodeState.OFFLINE
@@ -49,6 +56,6 @@ def node_state(last_seen: float | None, listening: Listening, now: float) -> Nod
         return NodeState.OFFLINE
     heard_until = now if now - listening.at <= GAP else listening.at
     silence = heard_until - max(last_seen, listening.since)  # 2
-    if silence >= OFFLINE_AFTER:  # 3
+    if silence >= offline_after:  # 3
         return NodeState.OFFLINE
-    return NodeState.STALE if silence >= STALE_AFTER else NodeState.ONLINE
+    return NodeState.STALE if silence >= stale_after else NodeState.ONLINE

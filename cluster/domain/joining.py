@@ -70,6 +70,11 @@ class JoinAnswer:
     proof: str = ""
 
 
+def tls_name(node_id: str) -> str:
+    """The DNS name in a node's certificate: what a caller expects of a node, whatever its address."""
+    return f"{node_id.lower().replace('_', '-')}.node.llmgw"
+
+
 def format_token(token: TokenText) -> str:
     """The token as one word."""
     parts = bytes.fromhex(token.secret + token.controller_public_key + token.ca_fingerprint)
