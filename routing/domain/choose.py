@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from llmgw_site.lib.errors import Kind, Refused
+from routing.domain import affinity
 from routing.domain.openai import SHOWN_NAME, model_not_found
 from routing.domain.snapshot import KeyEntry, ModelEntry
 
@@ -20,6 +21,23 @@ class Seat:
     key: str
     slots: int = 1
     served_name: str = ""  # name the engine wants in the body; empty: any
+    context: int = 0  # tokens of one request; 0: not known
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A seat with what is in flight there."""
+
+    seat: Seat
+    in_flight: int
+
+    @property
+    def name(self) -> str:
+        return self.seat.replica_id
+
+    @property
+    def slots(self) -> int:
+        return self.seat.slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +58,17 @@ class Route:
     waiting: tuple[Waiting, ...] = ()
 
 
-RETRY_AFTER = {"pending": 5.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0}
+RETRY_AFTER = {"pending": 5.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0, "lost": 10.0}
 """Seconds after which asking again makes sense, by the state of the replica that is nearest to ready."""
-_NEAREST = ("starting", "backoff", "draining", "pending", "failed")
+_NEAREST = ("starting", "backoff", "draining", "pending", "unknown", "lost", "failed")
 _WORDS = {
     "pending": "its replica is being placed",
     "starting": "its engine is starting",
     "draining": "its engine is being stopped",
     "backoff": "its engine ended and is started again after a pause",
     "failed": "its engine could not be started",
+    "unknown": "its node has not said yet whether it serves it",
+    "lost": "its node does not answer",
 }
 
 
@@ -57,23 +77,12 @@ def allowed(key: KeyEntry, name: str) -> bool:
     return key.models is None or name in key.models
 
 
-def choose(
-    route: Route | None,
-    key: KeyEntry,
-    *,
-    name: str,
-    embeddings: bool,
-    in_flight: Mapping[str, int],
-    dice: float,
-    without: Collection[str] = (),
-) -> Seat | Refused:
-    """The seat for a request for `name`, or why there is none. `dice` is in [0, 1); `without` names replicas tried.
+def vet(route: Route | None, key: KeyEntry, *, name: str, embeddings: bool) -> Route | Refused:
+    """Whether this key may send this kind of request to the model `name`, wherever it is served.
 
     1. not in the catalogue, or not allowed   404 `model_not_found`, one text for both
     2. disabled                               503 `model_disabled` with the reason; asking again is no use by itself
     3. the wrong kind of endpoint             400 `wrong_endpoint`
-    4. no ready engine                        503 `model_not_ready` with why and when to ask again
-    5. the least in flight per slot, before a slot is doubled; dice among equals
     """
     if route is None or not allowed(key, name):  # 1
         return model_not_found(name)
@@ -82,14 +91,37 @@ def choose(
         return disabled(model)
     if model.embeddings != embeddings:  # 3
         return _wrong_endpoint(model)
+    return route
+
+
+def choose(
+    route: Route,
+    *,
+    in_flight: Mapping[str, int],
+    dice: float,
+    session: str = "",
+    without: Collection[str] = (),
+) -> Seat | Refused:
+    """The seat of this node for a request that was vetted, or why there is none. `without` names replicas tried.
+
+    `in_flight` counts by replica what runs and waits in its engine, `dice` is in [0, 1), `session` names the
+    conversation (empty: it need not stay where it was).
+
+    1. no ready engine   503 `model_not_ready` with why and when to ask again
+    2. a session         its home, or the next in its order while that is overloaded
+    3. else              the least in flight per slot, before a slot is doubled; dice among equals
+    """
     seats = route.seats
     if without:
         seats = tuple(seat for seat in seats if seat.replica_id not in without)
-    if not seats:  # 4
+    if not seats:  # 1
         return not_ready(route)
-    if len(seats) == 1:  # 5
+    if len(seats) == 1:
         return seats[0]
-    load = [in_flight.get(seat.replica_id, 0) / max(1, seat.slots) for seat in seats]
+    if session:  # 2
+        places = [_Taken(seat, in_flight.get(seat.replica_id, 0)) for seat in seats]
+        return affinity.place(session, places).seat
+    load = [in_flight.get(seat.replica_id, 0) / max(1, seat.slots) for seat in seats]  # 3
     least = min(load)
     best = [seat for seat, value in zip(seats, load, strict=True) if value == least]
     return best[int(dice * len(best))]

@@ -10,7 +10,7 @@ from llmgw_site.lib.clock import Clock, new_id
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
-from routing.domain.choose import Seat, choose
+from routing.domain.choose import Seat, choose, vet
 from routing.domain.openai import EMBEDDINGS, Ask, parse, upstream_body
 from routing.gateway.auth import identify
 from routing.gateway.errors import from_upstream
@@ -81,15 +81,10 @@ class Generate:
         if route is not None:
             exchange.model = ask.model
         assert exchange.key is not None
-        return choose(
-            route,
-            exchange.key,
-            name=ask.model,
-            embeddings=exchange.endpoint == EMBEDDINGS,
-            in_flight=parts.flights.counts,
-            dice=random.random(),
-            without=without,
-        )
+        found = vet(route, exchange.key, name=ask.model, embeddings=exchange.endpoint == EMBEDDINGS)
+        if isinstance(found, Refused):
+            return found
+        return choose(found, in_flight=parts.flights.counts, dice=random.random(), without=without)
 
     async def _run(self, exchange: Exchange, ask: Ask, seat: Seat, body: bytes) -> None:
         """Forward; once more elsewhere if, and only if, no connection stood. Nothing is ever sent twice."""

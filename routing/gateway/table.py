@@ -1,7 +1,6 @@
 """The data path's memory: snapshot and engines, compiled to dicts, swapped whole when a file changes.
 
-The agent writes both files atomically; here they are looked at by `stat` a few times a second. A file that is missing
-or cannot be read leaves the last good state in force and is logged once.
+The agent writes both files atomically; see watched.py for how they are followed.
 """
 
 from __future__ import annotations
@@ -10,23 +9,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
 
-import orjson
-
-from cluster.wire import EnginesFile, WireError, from_dict
+from cluster.wire import EnginesFile
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.choose import Route, Seat, Waiting
-from routing.domain.snapshot import KeyEntry, ModelEntry, Snapshot
+from routing.domain.snapshot import AdminEntry, KeyEntry, ModelEntry, Snapshot
+from routing.gateway.watched import LOOK, WatchedFile
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-LOOK = 0.1
-"""Seconds between two looks at the files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +28,8 @@ class View:
     keys: dict[str, KeyEntry] = field(default_factory=dict)  # by the SHA-256 of the key
     routes: dict[str, Route] = field(default_factory=dict)  # by the model's name
     replicas: dict[str, str] = field(default_factory=dict)  # of this node, by id: `ready` or `draining`
+    admins: dict[str, AdminEntry] = field(default_factory=dict)  # by the SHA-256 of the token
+    made_at: float = 0.0  # cluster time of the snapshot
 
 
 def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View:
@@ -50,6 +43,8 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
         keys={key.sha256: key for key in snapshot.keys},
         routes=routes,
         replicas={engine.replica_id: engine.state for engine in engines.engines},
+        admins={admin.sha256: admin for admin in snapshot.admins},
+        made_at=snapshot.made_at,
     )
 
 
@@ -63,6 +58,7 @@ def _route(model: ModelEntry, engines: EnginesFile) -> Route:
             key=engine.key,
             slots=engine.slots,
             served_name=engine.served_name,
+            context=engine.context,
         )
         for engine in ours
         if engine.state == "ready"
@@ -75,48 +71,13 @@ def _route(model: ModelEntry, engines: EnginesFile) -> Route:
     return Route(model=model, seats=seats, waiting=waiting)
 
 
-class _File:
-    """One watched file: its last good content, and whether what lies there was already tried."""
-
-    def __init__(self, path: Path, kind: type[Any]) -> None:
-        self.path = path
-        self.kind = kind
-        self.value: Any = None
-        self._tried: tuple[int, int, int] | None = None
-        self._missing_logged = False
-
-    def changed(self) -> bool:
-        """Whether something lies there that has not been tried yet. Costs one stat."""
-        try:
-            stat = self.path.stat()
-        except OSError:
-            if self.value is not None and not self._missing_logged:
-                self._missing_logged = True
-                event(log, "file_missing", level=logging.WARNING, file=self.path.name)
-            return False
-        mark = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-        if mark == self._tried:
-            return False
-        self._tried, self._missing_logged = mark, False
-        return True
-
-    def read(self) -> bool:
-        """Take the new content over; False where it cannot be read, which is logged."""
-        try:
-            self.value = from_dict(self.kind, orjson.loads(self.path.read_bytes()))
-        except (OSError, orjson.JSONDecodeError, WireError) as error:
-            event(log, "file_unreadable", level=logging.ERROR, file=self.path.name, error=str(error)[:300])
-            return False
-        return True
-
-
 class Table:
     """Holds the present `view`; calls `on_change` with each new one."""
 
     def __init__(self, config: Config, *, on_change: Callable[[View], None]) -> None:
         self.view = View()
-        self._snapshot = _File(config.snapshot_file, Snapshot)
-        self._engines = _File(config.engines_file, EnginesFile)
+        self._snapshot = WatchedFile(config.snapshot_file, Snapshot)
+        self._engines = WatchedFile(config.engines_file, EnginesFile)
         self._on_change = on_change
 
     def look(self) -> bool:
@@ -134,7 +95,7 @@ class Table:
             if changed and (view := await asyncio.to_thread(self._read, changed)) is not None:
                 self._swap(view)
 
-    def _read(self, changed: list[_File]) -> View | None:
+    def _read(self, changed: list[WatchedFile]) -> View | None:
         good = sum(file.read() for file in changed)  # each is read, also after a good one
         if not good:
             return None

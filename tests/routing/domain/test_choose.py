@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.choose import Route, Seat, Waiting, choose
+from routing.domain.choose import Route, Seat, Waiting, choose, vet
 from routing.domain.snapshot import KeyEntry, ModelEntry
 
 KEY = KeyEntry(key_id="k", sha256="", prefix="sk-", project_id="p")
@@ -19,8 +19,10 @@ def seat(name: str, slots: int = 1) -> Seat:
 
 
 def pick(route: Route | None, key: KeyEntry = KEY, **other: object) -> Seat | Refused:
-    arguments = {"name": "m", "embeddings": False, "in_flight": {}, "dice": 0.0, **other}
-    return choose(route, key, **arguments)  # type: ignore[arg-type]
+    found = vet(route, key, name="m", embeddings=False)
+    if isinstance(found, Refused):
+        return found
+    return choose(found, **{"in_flight": {}, "dice": 0.0, **other})  # type: ignore[arg-type]
 
 
 def route(*seats: Seat, waiting: tuple[Waiting, ...] = (), **model: object) -> Route:

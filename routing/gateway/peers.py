@@ -1,0 +1,296 @@
+"""The other nodes, as this one knows them: what they serve, which of them fail to answer, what it has in progress there.
+
+Who the candidates are is said by snapshot and module map; asking every node what it serves, each CONFIG.peers_refresh
+and at once where a node is new in the map, says who is alive and how engines stand. Everything here runs on the event
+loop's one thread; decisions are `routing.domain.nodes` and `routing.domain.offers`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster.domain.modules import MapNode, Module, ModuleMap
+from cluster.domain.states import NodeState
+from llmgw_site.lib.clock import Clock
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Refused
+from routing.domain.affinity import session_of
+from routing.domain.choose import Route, Waiting, not_ready
+from routing.domain.nodes import Candidate, Rule, Strategy, Works, choose_node
+from routing.domain.offers import NodeOffers, Offer, listed, merged, newer, works
+from routing.domain.snapshot import ModelEntry
+from routing.gateway.table import View
+
+FRESH = 60.0
+"""Seconds after which an answer time is no longer recent: the node is measured anew."""
+_WEIGHT = 0.2
+"""Of the newest answer time in the moving average."""
+
+
+class Cluster(Protocol):
+    """What is needed of routing.gateway.membership.Members."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def map(self) -> ModuleMap | None: ...
+
+    def runs(self, module: str) -> bool: ...
+
+    def now(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A model on another node. `serving_state`, `code`, `message`: as the newer of node and snapshot says."""
+
+    node: MapNode
+    state: Works
+    serving_state: str
+    code: str = ""
+    message: str = ""
+    slots: int = 1
+
+
+class Standing:
+    """What asking a node, and sending requests to it, has shown. Times are the clock's monotonic ones, `heard_at` not."""
+
+    __slots__ = ("down_since", "heard_at", "offers", "silent", "skipped_until")
+
+    def __init__(self) -> None:
+        self.offers: dict[str, Offer] | None = None  # by model; None: not known
+        self.heard_at = 0.0  # cluster time of its last good answer
+        self.silent = False  # the last time it was asked, it did not answer
+        self.skipped_until = 0.0
+        self.down_since: float | None = None  # neither requests nor questions are answered
+
+
+class Peers:
+    """See the module. `rule` says how to choose; `own` gives what this node itself offers."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        cluster: Cluster,
+        *,
+        view: Callable[[], View],
+        rule: Callable[[], Rule] = Rule,
+        own: Callable[[], Mapping[str, Offer]] = dict,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.in_flight: dict[tuple[str, str], int] = {}
+        """Requests of this node in progress at others, by node and model; never zero."""
+        self.unreachable_counts: dict[str, int] = {}
+        """How often a request could not reach a node, by node."""
+        self.standings: dict[str, Standing] = {}
+        self._config = config
+        self._clock = clock
+        self._cluster = cluster
+        self._view = view
+        self._rule = rule
+        self._own = own
+        self._dice = dice
+        self._latency: dict[tuple[str, str], tuple[float, float]] = {}  # moving average, and when it was last fed
+        self._last: dict[str, str] = {}  # by model: the node chosen last
+        self._rows: dict[str, tuple[Row, ...]] = {}
+        self._rows_of: tuple[View | None, ModuleMap | None] = (None, None)
+
+    # --- a request ---
+
+    def session(self, key_id: str, explicit: bytes | None, body: bytes) -> str:
+        """What names the conversation of a request: for `choose` here, for the replica's choice, and for the next node.
+
+        `explicit` is the client's x-session-id. Empty where the strategy does not look at it, which costs nothing.
+        """
+        return session_of(key_id, explicit, body) if self._rule().follows_sessions else ""
+
+    def choose(self, route: Route, *, session: str, without: Collection[str] = frozenset()) -> MapNode | Refused:
+        """Another node to send a request to, or 503 `model_not_ready`; `without` names nodes already tried."""
+        model = route.model.name
+        rows = self.rows(route.model)
+        rule = self._rule()
+        now = self._clock.monotonic()
+        found = choose_node(
+            [self._candidate(row, model, now) for row in rows],
+            rule,
+            last=self._last.get(model, ""),
+            session=session,
+            dice=self._dice(),
+            without=without,
+        )
+        if found is None:
+            return self._refuse(route, rows)
+        if rule.strategy is Strategy.ROUND_ROBIN:
+            self._last[model] = found.node_id
+        return next(row.node for row in rows if row.node.node_id == found.node_id)
+
+    def enter(self, node_id: str, model: str) -> None:
+        """A request goes to this node; exactly one `leave` follows, however it ends."""
+        key = node_id, model
+        self.in_flight[key] = self.in_flight.get(key, 0) + 1
+
+    def leave(self, node_id: str, model: str, *, seconds: float | None) -> None:
+        """It is over. `seconds` from sending it to the first byte of its answer; None: there was none."""
+        key = node_id, model
+        left = self.in_flight[key] - 1
+        if left:
+            self.in_flight[key] = left
+        else:
+            del self.in_flight[key]
+        if seconds is not None:
+            now = self._clock.monotonic()
+            before, at = self._latency.get(key, (seconds, now))
+            if now - at > FRESH:
+                before = seconds
+            self._latency[key] = before + _WEIGHT * (seconds - before), now
+
+    def unreachable(self, node_id: str) -> None:
+        """No connection to it stood: it is left out for CONFIG.node_skip."""
+        standing = self.standings.setdefault(node_id, Standing())
+        now = self._clock.monotonic()
+        standing.skipped_until = now + self._config.node_skip
+        if standing.down_since is None:
+            standing.down_since = now
+        self.unreachable_counts[node_id] = self.unreachable_counts.get(node_id, 0) + 1
+
+    def reached(self, node_id: str) -> None:
+        """It answered a request, whatever it said."""
+        standing = self.standings.get(node_id)
+        if standing is not None and standing.down_since is not None:
+            standing.down_since, standing.silent, standing.skipped_until = None, False, 0.0
+
+    def down_for(self, node_id: str) -> float | None:
+        """Seconds since it stopped answering; None: it answers, as far as is known."""
+        standing = self.standings.get(node_id)
+        if standing is None or standing.down_since is None:
+            return None
+        return self._clock.monotonic() - standing.down_since
+
+    def _candidate(self, row: Row, model: str, now: float) -> Candidate:
+        key = row.node.node_id, model
+        standing = self.standings.get(row.node.node_id)
+        latency, at = self._latency.get(key, (None, 0.0))
+        return Candidate(
+            node_id=row.node.node_id,
+            state=row.state,
+            skipped=standing is not None and (standing.silent or now < standing.skipped_until),
+            in_flight=self.in_flight.get(key, 0),
+            latency=latency if now - at <= FRESH else None,
+            slots=row.slots,
+        )
+
+    # --- what there is ---
+
+    def rows(self, model: ModelEntry) -> tuple[Row, ...]:
+        """The other nodes that serve this model or shall, those that are down or cannot included."""
+        view, nodes = self._view(), self._cluster.map
+        if self._rows_of[0] is not view or self._rows_of[1] is not nodes:
+            self._rows.clear()
+            self._rows_of = view, nodes
+        rows = self._rows.get(model.name)
+        if rows is None:
+            rows = self._rows[model.name] = tuple(self._find(model, nodes, view.made_at))
+        return rows
+
+    def forget_rows(self) -> None:
+        """What nodes serve has changed."""
+        self._rows.clear()
+
+    def _find(self, model: ModelEntry, nodes: ModuleMap | None, made_at: float) -> list[Row]:
+        """1. nodes that run the module and are not offline, by what is known of the model there; 2. the others."""
+        if nodes is None:
+            return []
+        placed = {item.node_id: item for item in reversed(model.placed) if item.state != "ready"}
+        placed.update((item.node_id, item) for item in model.placed if item.state == "ready")
+        module = Module.CLOUD if model.external is not None else Module.INFERENCE
+        rows = []
+        for node in nodes.nodes:
+            if node.node_id == self._cluster.node_id:
+                continue
+            standing = self.standings.get(node.node_id)
+            offer = standing.offers.get(model.name) if standing is not None and standing.offers is not None else None
+            seat = placed.get(node.node_id)
+            if offer is None and seat is None and not (model.external is not None and node.runs(module)):
+                continue
+            if node.state == NodeState.OFFLINE or not node.runs(module):  # 2
+                rows.append(Row(node=node, state=Works.CANNOT, serving_state="lost", message=_away(node, module)))
+                continue
+            heard_at = standing.heard_at if standing is not None else 0.0
+            offer = newer(offer, seat, heard_at=heard_at, made_at=made_at)  # 1
+            rows.append(
+                Row(
+                    node=node,
+                    state=works(offer.serving_state) if offer is not None else Works.UNKNOWN,
+                    serving_state=offer.serving_state if offer is not None else "unknown",
+                    code=offer.code if offer is not None else "",
+                    message=offer.message if offer is not None else "",
+                    slots=offer.slots if offer is not None else 1,
+                )
+            )
+        return rows
+
+    def _refuse(self, route: Route, rows: tuple[Row, ...]) -> Refused:
+        """503, never 404: the model is in the catalogue, whatever becomes of its nodes."""
+        waiting = tuple(Waiting(state=row.serving_state, code=row.code, message=row.message) for row in rows)
+        return not_ready(Route(model=route.model, waiting=route.waiting + waiting))
+
+    def listed(self) -> dict[str, Mapping[str, Any]]:
+        """The models of the catalogue that are offered now, by name, each with what engines say of it."""
+        view = self._view()
+        own = self._own()
+        names: dict[str, Mapping[str, Any]] = {}
+        for name in sorted(view.routes):
+            entry = view.routes[name].model
+            rows = self.rows(entry)
+            up = [row.node.node_id for row in rows if self._up(row)]
+            offers = [own[name]] if name in own else []
+            for node_id in up:
+                standing = self.standings.get(node_id)
+                if standing is not None and standing.offers is not None and name in standing.offers:
+                    offers.append(standing.offers[name])
+            shall = {item.node_id for item in entry.placed} | {row.node.node_id for row in rows}
+            if listed(entry, placed_on=shall, offered=bool(offers), up={*up, self._cluster.node_id}):
+                names[name] = merged(offers)
+        return names
+
+    def _up(self, row: Row) -> bool:
+        standing = self.standings.get(row.node.node_id)
+        return row.serving_state != "lost" and (standing is None or not standing.silent)
+
+    # --- what the others say ---
+
+    def heard(self, node_id: str, offers: NodeOffers | None) -> None:
+        """It answered the question what it serves; None: with something that cannot be used."""
+        standing = self.standings.setdefault(node_id, Standing())
+        standing.silent, standing.down_since = False, None
+        standing.offers = None if offers is None else {offer.model: offer for offer in offers.models}
+        standing.heard_at = self._cluster.now()
+        self._rows.clear()
+
+    def silent(self, node_id: str) -> None:
+        """It did not answer the question: it is left out until it does, and what it served is forgotten."""
+        standing = self.standings.setdefault(node_id, Standing())
+        standing.silent, standing.offers = True, None
+        if standing.down_since is None:
+            standing.down_since = self._clock.monotonic()
+        self._rows.clear()
+
+    def keep(self, node_ids: Collection[str]) -> None:
+        """Forget the nodes that are no longer in the map; what is in progress there ends by itself."""
+        for node_id in [item for item in self.standings if item not in node_ids]:
+            del self.standings[node_id]
+        for node_id in [item for item in self.unreachable_counts if item not in node_ids]:
+            del self.unreachable_counts[node_id]
+        for key in [item for item in self._latency if item[0] not in node_ids]:
+            del self._latency[key]
+
+
+def _away(node: MapNode, module: Module) -> str:
+    """Why a node in the map cannot answer, for people."""
+    what = "its node is offline" if node.state == NodeState.OFFLINE else f"its node does not run {module}"
+    return f"{what}, {node.maintenance}: {node.maintenance_why}" if node.maintenance else what
