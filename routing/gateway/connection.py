@@ -18,6 +18,7 @@ from typing import Protocol
 
 import httptools
 
+from routing.gateway.certificates import PeerCertificate, peer_certificate
 from routing.gateway.response import Broken, Headers, Response, TooSlow, UpstreamError
 
 
@@ -66,6 +67,11 @@ class Connection(asyncio.Protocol):
         self._timer_at = 0.0
         self._writable: asyncio.Future[None] | None = None
         self._write_paused = False
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """What the other side showed, if this is TLS."""
+        return peer_certificate(self._transport.get_extra_info("peercert"))
 
     # --- asyncio's side ---
 

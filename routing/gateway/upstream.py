@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from dataclasses import dataclass
 
+from routing.gateway.certificates import PeerCertificate
 from routing.gateway.connection import Connection, Limits
 from routing.gateway.response import Broken, Headers, NotReached, Response, TooSlow, UpstreamError
 
@@ -29,12 +30,18 @@ _BODILESS = (b"GET", b"HEAD", b"DELETE", b"OPTIONS")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes: a host and port, with TLS if `tls` is given, or the unix socket `uds`."""
+    """Where a request goes: a host and port, with TLS if `tls` is given, or the unix socket `uds`.
+
+    With TLS: `server_name` is the name that the certificate must have (default: the host's), `refused` holds
+    certificates that are not accepted although they verify.
+    """
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
     uds: str | None = None
+    server_name: str | None = None
+    refused: Container[PeerCertificate] | None = None
 
     @property
     def authority(self) -> str:
@@ -175,13 +182,19 @@ class Upstream:
                 if target.uds is not None:
                     _, connection = await loop.create_unix_connection(make, target.uds, ssl=target.tls)
                 else:
-                    _, connection = await loop.create_connection(make, target.host, target.port, ssl=target.tls)
+                    name = target.server_name if target.tls is not None else None
+                    _, connection = await loop.create_connection(
+                        make, target.host, target.port, ssl=target.tls, server_hostname=name
+                    )
         except TimeoutError:
             raise TooSlow("connect", self._connect_timeout) from None
         except OSError as error:
             raise NotReached(f"{target.uds or target.authority} cannot be reached: {error}") from error
         finally:
             pool.connecting -= 1
+        if target.refused is not None and connection.certificate in target.refused:
+            connection.close()
+            raise NotReached(f"{target.authority} showed a certificate that was revoked")
         return connection
 
     def _sweep_later(self) -> None:

@@ -1,0 +1,328 @@
+"""This node among the others: who it is, which modules it runs, the module map, and signatures on calls between nodes.
+
+All of it is files that the agent (at joining, `llmgw node join`) writes and this process follows: identity.json,
+module-map.json, modules.json, the certificates. What a call carries beside the headers of cluster/domain/signing.py:
+
+    x-llmgw-hop        `handed` (edge to router) or `forwarded` (from there on); without it the call is passed on for nobody
+    x-llmgw-key        id of the API key that the edge has checked
+    x-llmgw-project    its project
+    x-llmgw-session    what keeps a conversation on one replica, if the client named it
+
+These four are covered by the signature where there is a hop. All are dropped from what clients send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from cluster.domain import roles, signing
+from cluster.domain.modules import MapFile, MapNode, ModuleMap, ModulesFile, ModuleState
+from llmgw_site.lib.clock import Clock
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.logs import event
+from routing.gateway.certificates import Certificates, PeerCertificate, Revoked, server_name
+from routing.gateway.upstream import Headers, NotReached, Target
+from routing.gateway.watched import LOOK, WatchedFile
+
+log = logging.getLogger(__name__)
+
+HOP, KEY, PROJECT, SESSION = "x-llmgw-hop", "x-llmgw-key", "x-llmgw-project", "x-llmgw-session"
+HANDED, FORWARDED = "handed", "forwarded"
+
+
+class Marks(NamedTuple):
+    """What a request that is passed on says of itself."""
+
+    hop: str = ""
+    key: str = ""
+    project: str = ""
+    session: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """`<data>/node/identity.json`, as far as it matters here."""
+
+    node_id: str
+    private_key: str = field(repr=False)
+    controller_public_key: str
+    address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """A node whose signature holds; its body is checked by `check` once it is there."""
+
+    node_id: str
+    marks: Marks
+    call: signing.Call
+
+    def check(self, body: bytes) -> None:
+        """Raises Refused `body_unsigned` or `body_changed`."""
+        wrong = signing.verify_body(self.call, body)
+        if wrong is not None:
+            raise refusal(self.node_id, wrong)
+
+
+class Members:
+    """Follows the files. `on_change`: called after each change of map, modules or identity."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        self.certificates = Certificates(config.tls_folder)
+        self.map: ModuleMap | None = None
+        self.modules = ModulesFile()
+        self.nodes: dict[str, MapNode] = {}
+        self._config = config
+        self._clock = clock
+        self._identity: Identity | None = None
+        self._files = (
+            WatchedFile(config.node_file, Identity),
+            WatchedFile(config.map_file, MapFile),
+            WatchedFile(config.modules_file, ModulesFile),
+        )
+        self._running: frozenset[str] = frozenset()
+        self._keys: dict[str, bytes] = {}  # by the other's public key
+        self._targets: dict[tuple[str, str], Target] = {}  # by node id and address
+        self._gone: set[str] = set()  # ids that an earlier map had
+        self._revoked = Revoked()
+        self._offset = 0.0
+        self._boot = os.urandom(6).hex()
+        self._counter = itertools.count(1)
+        self._seen = signing.Seen()
+        self._take()
+
+    # --- what is known ---
+
+    @property
+    def node_id(self) -> str:
+        """Empty before this node has an identity."""
+        return self._identity.node_id if self._identity is not None else ""
+
+    @property
+    def address(self) -> str:
+        """Base URL that this node advertises, as far as it is known here."""
+        return self._config.node_address or (self._identity.address if self._identity is not None else "")
+
+    @property
+    def managed(self) -> bool:
+        """Whether the cluster setup names this node."""
+        return self.modules.managed
+
+    def runs(self, module: str) -> bool:
+        """Whether this node runs the module now."""
+        return module in self._running
+
+    def stopped(self, module: str) -> bool:
+        """Whether it ran here and was switched off."""
+        return any(item.name == module and item.state == ModuleState.STOPPED for item in self.modules.modules)
+
+    def now(self) -> float:
+        """Cluster time: Unix seconds as the controllers have it."""
+        return self._clock.now() + self._offset
+
+    def others(self, module: str) -> list[MapNode]:
+        """Other nodes of the map that run this module."""
+        return [node for node in self.nodes.values() if node.node_id != self.node_id and node.runs(module)]
+
+    def at(self, address: str) -> MapNode | None:
+        """The other node that advertises this base URL."""
+        wanted = _place(address)
+        for node in self.nodes.values():
+            if node.node_id != self.node_id and _place(node.address) == wanted:
+                return node
+        return None
+
+    # --- calls ---
+
+    def target(self, node: MapNode) -> Target:
+        """Where calls to a node go. Raises NotReached where its address is no address."""
+        key = (node.node_id, node.address)
+        target = self._targets.get(key)
+        if target is None:
+            scheme, host, port = _place(node.address)
+            if scheme not in ("http", "https") or not host:
+                raise NotReached(f"the address of {node.name} is no URL: {node.address[:200]!r}")
+            if scheme == "http":
+                target = Target(host, port)
+            else:
+                name = server_name(node.node_id)
+                target = Target(host, port, tls=self.certificates.client, server_name=name, refused=self._revoked)
+            self._targets[key] = target
+        return target
+
+    def sign(self, node: MapNode, *, method: str, path: str, body: bytes | None, marks: Marks | None = None) -> Headers:
+        """Headers of a call to a node; `path` with its query. Raises NotReached where no signature can be made."""
+        identity = self._identity
+        if identity is None:
+            raise NotReached("this node has no identity yet")
+        signed = signing.sign(
+            self._pairwise(identity, node.public_key),
+            method=method,
+            path=path,
+            node=identity.node_id,
+            now=self.now(),
+            boot=self._boot,
+            counter=next(self._counter),
+            body=body,
+            marks=marks or (),
+        )
+        headers = [(name.encode(), value.encode()) for name, value in signed.items()]
+        if marks is not None:
+            names = (HOP, KEY, PROJECT, SESSION)
+            headers += [
+                (name.encode(), value.encode("latin-1")) for name, value in zip(names, marks, strict=True) if value
+            ]
+        return headers
+
+    def verify(
+        self,
+        headers: Iterable[tuple[bytes, bytes]],
+        *,
+        method: str,
+        path: str,
+        certificate: PeerCertificate | None = None,
+        tls: bool = False,
+    ) -> Caller:
+        """Who makes a call, before its body is read. `tls`: the call came that way. Raises Refused (401):
+
+        1. `node_signature_required`   no signature, or none that can be read
+        2. `node_removed`, `node_unknown`   the node was taken out, or is in no map that was seen here
+        3. `node_certificate_required`, `node_certificate_wrong`   by TLS, and not with the certificate of that node
+        4. `bad_signature`, `clock_skew`
+        5. `call_repeated`   a copy
+        """
+        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        call, identity = signing.read(given), self._identity
+        if call is None or identity is None:  # 1
+            raise refusal("", "node_signature_required")
+        public = identity.controller_public_key
+        if call.node != signing.CONTROLLER:  # 2
+            node = self.nodes.get(call.node)
+            if node is None:
+                raise refusal(call.node, "node_removed" if call.node in self._gone else "node_unknown")
+            public = node.public_key
+        if tls:
+            self.check_certificate(certificate, call.node)  # 3
+        marks = Marks(*(given.get(name, "") for name in (HOP, KEY, PROJECT, SESSION)))
+        now, key = self.now(), self._pairwise(identity, public)
+        wrong = signing.verify_head(key, call, method=method, path=path, now=now, marks=marks if marks.hop else ())
+        if wrong is None and not self._seen.first(call, now=now):
+            wrong = "call_repeated"
+        if wrong is not None:  # 4, 5
+            event(log, "node_call_refused", level=logging.WARNING, node_id=call.node, code=wrong)
+            raise refusal(call.node, wrong)
+        return Caller(node_id=call.node, marks=marks if marks.hop else Marks(), call=call)
+
+    def check_certificate(self, certificate: PeerCertificate | None, node_id: str) -> None:
+        """Whether a call that came by TLS showed the certificate of the node it names. Raises Refused."""
+        if certificate is None:
+            raise refusal(node_id, "node_certificate_required")
+        if certificate in self._revoked:
+            raise refusal(node_id, "node_removed" if node_id in self._gone else "node_certificate_wrong")
+        if certificate.node_id != node_id and node_id != signing.CONTROLLER:
+            raise refusal(node_id, "node_certificate_wrong")
+
+    def _pairwise(self, identity: Identity, public_key: str) -> bytes:
+        key = self._keys.get(public_key)
+        if key is None:
+            try:
+                key = signing.pairwise_key(identity.private_key, public_key)
+            except ValueError as error:
+                raise NotReached(f"a node's public key is damaged: {error}") from None
+            self._keys[public_key] = key
+        return key
+
+    # --- following ---
+
+    def look(self) -> bool:
+        """Read what has changed, here and now; whether something has."""
+        self.certificates.look()
+        changed = [file for file in self._files if file.changed()]
+        if not _read(changed):
+            return False
+        self._take()
+        return True
+
+    async def watch(self) -> None:
+        """Look for ever. The files are small: a map of a thousand nodes reads in some milliseconds, in a thread."""
+        while True:
+            await asyncio.sleep(LOOK)
+            self.certificates.look()
+            changed = [file for file in self._files if file.changed()]
+            if changed and await asyncio.to_thread(_read, changed) > 0:
+                self._take()
+
+    def _take(self) -> None:
+        """Take the files' content over: identity, map, modules."""
+        identity, map_file, modules = (file.value for file in self._files)
+        if identity != self._identity:
+            self._identity = identity
+            self._keys.clear()
+        if map_file is not None:
+            self._offset = map_file.offset
+            if map_file.map is not self.map:
+                self._take_map(map_file.map)
+        if modules is None:  # no agent yet
+            modules = roles.decide(own=self._config.roles, assigned=None, switches={}, before=None, problems={})
+        running = frozenset(item.name for item in modules.modules if item.state == ModuleState.RUNNING)
+        if running != self._running:
+            event(log, "modules_taken", running=sorted(running))
+        self.modules, self._running = modules, running
+        for call in self.on_change:
+            call()
+
+    def _take_map(self, new: ModuleMap) -> None:
+        nodes = {node.node_id: node for node in new.nodes}
+        self._gone.update(self.nodes.keys(), new.removed)
+        self._gone -= nodes.keys()
+        self._revoked.take(new.revoked)
+        if self.map is None or self.map.version != new.version:
+            event(log, "module_map_taken", version=new.version, nodes=len(nodes))
+        self.map, self.nodes = new, nodes
+        known = {node.public_key for node in new.nodes}
+        self._keys = {public: key for public, key in self._keys.items() if public in known}
+        places = {(node.node_id, node.address) for node in new.nodes}
+        self._targets = {place: target for place, target in self._targets.items() if place in places}
+
+
+def _read(files: list[WatchedFile]) -> int:
+    """How many of them could be read; each is, also after a good one."""
+    return sum(file.read() for file in files)
+
+
+def _place(address: str) -> tuple[str, str, int]:
+    """Scheme, host and port of a base URL; empty where it is none."""
+    try:
+        url = urlsplit(address)
+        return url.scheme, url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        return "", "", 0
+
+
+_WORDS = {
+    "node_signature_required": "only nodes call here, with a signature: clients use the client listener with their API key",
+    "node_unknown": "it is not of this cluster, or this node has not heard of it yet",
+    "node_removed": "it was removed from the cluster: let it join again",
+    "node_certificate_required": "a call by TLS needs the node's certificate",
+    "node_certificate_wrong": "the certificate is another node's, or was revoked",
+    "bad_signature": "it is signed with another key, or was changed on its way",
+    "clock_skew": f"it was made more than {signing.WINDOW:.0f} s of cluster time away",
+    "call_repeated": "this very call was met before",
+    "body_unsigned": "its body must be signed",
+    "body_changed": "its body is not the one that was signed",
+}
+
+
+def refusal(node_id: str, code: str) -> Refused:
+    """401 for a call of a node."""
+    who = f"The call of node {node_id[:40]}" if node_id else "The call"
+    return Refused(Kind.UNAUTHORIZED, code, f"{who} was refused: {_WORDS[code]}.")

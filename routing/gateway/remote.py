@@ -1,0 +1,59 @@
+"""Small signed calls to other nodes: one question, one answer that is read whole."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from cluster.domain.modules import MapNode
+from llmgw_site.lib.units import MIB
+from routing.gateway.membership import Members
+from routing.gateway.upstream import Broken, Headers, TooSlow, Upstream
+
+MOST = 4 * MIB
+"""Bytes of an answer that are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Remote:
+    """Asks nodes on behalf of this one."""
+
+    def __init__(self, members: Members, upstream: Upstream) -> None:
+        self._members = members
+        self._upstream = upstream
+
+    async def ask(self, node: MapNode, *, method: str, path: str, body: bytes = b"", timeout: float) -> Answer:
+        """One call; `timeout` in seconds bounds all of it. Raises UpstreamError (TooSlow when the time is over)."""
+        headers = self._members.sign(node, method=method, path=path, body=body)
+        if body:
+            headers.append((b"content-type", b"application/json"))
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(timeout):
+                response = await self._upstream.request(
+                    self._members.target(node),
+                    method=method.encode(),
+                    path=path.encode(),
+                    headers=headers,
+                    body=body,
+                    first_byte_timeout=timeout,
+                    idle_timeout=timeout,
+                )
+                try:
+                    while piece := await response.read():
+                        parts.append(piece)
+                        size += len(piece)
+                        if size > MOST:
+                            raise Broken("the answer is too large", headers_received=True)
+                finally:
+                    response.abort()
+        except TimeoutError:
+            raise TooSlow("idle", timeout) from None
+        return Answer(status=response.status, headers=response.headers, body=b"".join(parts))
