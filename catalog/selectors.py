@@ -8,8 +8,8 @@ from typing import TypeVar
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
-from catalog.domain.types import KeyView, ModelView, ProfileView
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Team
+from catalog.domain.types import AdminView, KeyView, ModelView, ProfileView, ProviderView
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=models.Model)
@@ -49,11 +49,16 @@ def model_views() -> tuple[ModelView, ...]:
             weights_size=row.weights_size,
             weights_sha256=row.weights_sha256,
             embeddings=row.embeddings,
+            first_byte_timeout=row.first_byte_timeout,
+            idle_timeout=row.idle_timeout,
+            provider_id=row.provider_id or "",
+            provider_model=row.provider_model,
+            provider_enabled=row.provider is None or row.provider.enabled,
             owner=row.project.name if row.project else "",
             facts=row.facts,
             profiles=tuple(_profile_view(profile) for profile in row.usable_profiles),
         )
-        for row in Model.objects.select_related("project").prefetch_related(profiles).order_by("name")
+        for row in Model.objects.select_related("project", "provider").prefetch_related(profiles).order_by("name")
     )
 
 
@@ -71,6 +76,36 @@ def _profile_view(row: Profile) -> ProfileView:
         env=row.env,
         start_timeout=row.start_timeout,
         drain_timeout=row.drain_timeout,
+        nodes=tuple(row.nodes),
+    )
+
+
+def provider_views() -> tuple[ProviderView, ...]:
+    """Every provider that is enabled, without its key. One query."""
+    return tuple(
+        ProviderView(
+            provider_id=row.pk, name=row.name, url=row.url, api_key_file=row.api_key_file, key_digest=row.key_digest
+        )
+        for row in Provider.objects.filter(enabled=True).defer("sealed_key").order_by("pk")
+    )
+
+
+def sealed_keys() -> dict[str, str]:
+    """Keys of the enabled providers that have one, as they are sealed at rest, by the provider's id. One query."""
+    rows = Provider.objects.filter(enabled=True).exclude(sealed_key="")
+    return dict(rows.values_list("pk", "sealed_key"))
+
+
+def admin_views(*, now: datetime) -> tuple[AdminView, ...]:
+    """Tokens of active superusers that are neither revoked nor expired. One query."""
+    rows = AdminToken.objects.filter(
+        revoked_at__isnull=True, expires_at__gt=now, user__is_active=True, user__is_superuser=True
+    )
+    return tuple(
+        AdminView(
+            token_id=row.pk, sha256=row.sha256, user=row.user.get_username(), expires_at=row.expires_at.timestamp()
+        )
+        for row in rows.select_related("user").order_by("pk")
     )
 
 
@@ -107,11 +142,15 @@ def admin_tokens() -> QuerySet[AdminToken]:
 
 
 def models_with_profiles() -> QuerySet[Model]:
-    return Model.objects.select_related("project").prefetch_related("profiles")
+    return Model.objects.select_related("project", "provider").prefetch_related("profiles")
 
 
 def profiles() -> QuerySet[Profile]:
     return Profile.objects.select_related("model")
+
+
+def providers() -> QuerySet[Provider]:
+    return Provider.objects.annotate(model_count=Count("models")).order_by("name")
 
 
 def events() -> QuerySet[Event]:

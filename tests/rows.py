@@ -7,8 +7,8 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission, User
 
-from catalog.models import ApiKey, Model, Project
-from catalog.services import keys, scopes, served, tokens
+from catalog.models import ApiKey, Model, Project, Provider
+from catalog.services import keys, providers, scopes, served, tokens
 
 ACTOR = "user:tester"
 
@@ -27,6 +27,10 @@ def a_key(name: str = "a key", *, project: Project | None = None, **fields: Any)
 
 def a_model(name: str = "tiny", **fields: Any) -> Model:
     return served.add_model(**{"actor": ACTOR, "name": name, "weights_path": "/not/here/tiny.gguf", **fields})
+
+
+def a_provider(name: str = "acme", **fields: Any) -> Provider:
+    return providers.create(**{"actor": ACTOR, "name": name, "url": "https://api.example.com/v1", **fields})
 
 
 def a_user(name: str = "ann", *permissions: str, superuser: bool = False, staff: bool = True) -> User:

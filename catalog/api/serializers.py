@@ -10,7 +10,7 @@ from typing import Any
 from rest_framework import serializers
 
 from catalog.choices import ENGINES
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Team
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team
 
 BIG = (1 << 63) - 1
 
@@ -140,6 +140,11 @@ class TokenIn(Strict):
 
 class ProfileOut(serializers.ModelSerializer[Profile]):
     model_name = serializers.CharField(source="model.name", read_only=True)
+    nodes = serializers.ListField(
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="Names of the only nodes that it may run on; empty: any.",
+    )
     args = serializers.ListField(child=serializers.CharField(), read_only=True)
     env = serializers.DictField(child=serializers.CharField(), read_only=True)
 
@@ -147,7 +152,7 @@ class ProfileOut(serializers.ModelSerializer[Profile]):
         model = Profile
         fields = [
             "id", "name", "model", "model_name", "engine", "enabled", "priority", "context", "slots", "threads", "memory",
-            "args", "env", "start_timeout", "drain_timeout", "created_at", "updated_at",
+            "nodes", "args", "env", "start_timeout", "drain_timeout", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -161,6 +166,12 @@ class ProfileIn(Strict):
     slots = serializers.IntegerField(required=False, min_value=1, max_value=256)
     threads = serializers.IntegerField(required=False, min_value=0, max_value=1024)
     memory = serializers.IntegerField(required=False, min_value=0, max_value=1 << 50)
+    nodes = serializers.ListField(
+        child=serializers.CharField(max_length=100),
+        required=False,
+        max_length=1000,
+        help_text="Names of the only nodes that it may run on; empty: any.",
+    )
     args = serializers.ListField(child=serializers.CharField(trim_whitespace=False), required=False)
     env = serializers.DictField(child=serializers.CharField(trim_whitespace=False, allow_blank=True), required=False)
     start_timeout = serializers.FloatField(required=False, min_value=0, max_value=86_400)
@@ -169,6 +180,7 @@ class ProfileIn(Strict):
 
 class ModelOut(serializers.ModelSerializer[Model]):
     project_name = serializers.CharField(source="project.name", read_only=True, default=None, allow_null=True)
+    provider_name = serializers.CharField(source="provider.name", read_only=True, default=None, allow_null=True)
     facts = serializers.DictField(read_only=True, help_text="What its file says of itself; empty: not looked at yet.")
     profiles = ProfileOut(many=True, read_only=True)
 
@@ -176,20 +188,31 @@ class ModelOut(serializers.ModelSerializer[Model]):
         model = Model
         fields = [
             "id", "name", "description", "enabled", "replicas", "weights_path", "weights_size", "weights_sha256", "facts",
-            "embeddings", "project", "project_name", "profiles", "created_at", "updated_at",
+            "embeddings", "first_byte_timeout", "idle_timeout", "provider", "provider_name", "provider_model", "project",
+            "project_name", "profiles", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
 
 
 class ModelIn(Strict):
     name = serializers.CharField(max_length=128)
-    weights_path = serializers.CharField(max_length=1024)
+    weights_path = serializers.CharField(max_length=1024, required=False, help_text="Needed unless it has a provider.")
     description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
     enabled = serializers.BooleanField(required=False)
     replicas = serializers.IntegerField(required=False, min_value=0, max_value=10_000)
     weights_size = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=BIG)
     weights_sha256 = serializers.CharField(max_length=64, required=False, allow_blank=True)
     embeddings = serializers.BooleanField(required=False, help_text="Left out: as its file says.")
+    first_byte_timeout = serializers.FloatField(
+        required=False, allow_null=True, min_value=0.1, max_value=86_400, help_text="Seconds; null: the node's setting."
+    )
+    idle_timeout = serializers.FloatField(
+        required=False, allow_null=True, min_value=0.1, max_value=86_400, help_text="Seconds; null: the node's setting."
+    )
+    provider = serializers.CharField(
+        max_length=100, required=False, help_text="Id or name of the provider that answers for it."
+    )
+    provider_model = serializers.CharField(max_length=200, required=False, help_text="The provider's own name for it.")
     project = serializers.CharField(
         max_length=100, required=False, allow_null=True, help_text="Id or name of its owner."
     )
@@ -197,6 +220,37 @@ class ModelIn(Strict):
 
 class NewModelIn(ModelIn):
     profile = ProfileIn(required=False, help_text="Its first profile; left out: llama.cpp with every default.")
+
+
+# --- providers
+
+
+class ProviderOut(serializers.ModelSerializer[Provider]):
+    key_set = serializers.BooleanField(read_only=True, help_text="Whether a key is kept for it. It is never shown.")
+
+    class Meta:
+        model = Provider
+        fields = ["id", "name", "url", "key_set", "api_key_file", "enabled", "created_at", "updated_at"]
+        read_only_fields = fields
+
+
+class ProviderIn(Strict):
+    name = serializers.CharField(max_length=100)
+    url = serializers.CharField(max_length=500, help_text="Base of its OpenAI API, such as https://api.example.com/v1.")
+    api_key_file = serializers.CharField(
+        max_length=1024, required=False, allow_blank=True, help_text="File with the key on the nodes that run `cloud`."
+    )
+    enabled = serializers.BooleanField(required=False)
+
+
+class NewProviderIn(ProviderIn):
+    api_key = serializers.CharField(
+        max_length=4096, required=False, write_only=True, help_text="Kept sealed and never shown again."
+    )
+
+
+class ProviderKeyIn(Strict):
+    key = serializers.CharField(max_length=4096, write_only=True, help_text="Kept sealed and never shown again.")
 
 
 class WhyIn(Strict):

@@ -33,12 +33,12 @@ class Models(Rows):
 
     @extend_schema(request=NewModelIn, responses={201: ModelOut})
     def create(self, request: Request) -> Response:
-        data = _with_project(self.checked(NewModelIn))
+        data = _with_rows(self.checked(NewModelIn))
         return self.show(served.add_model(actor=self.actor, **data), status=201)
 
     @extend_schema(request=ModelIn)
     def partial_update(self, request: Request, ref: str) -> Response:
-        data = _with_project(self.checked(ModelIn, partial=True))
+        data = _with_rows(self.checked(ModelIn, partial=True))
         return self.show(served.update(actor=self.actor, model=self.get_object(), **data))
 
     def destroy(self, request: Request, ref: str) -> Response:
@@ -54,9 +54,12 @@ class Models(Rows):
         return self.show(served.disable(actor=self.actor, model=self.get_object(), **self.checked(WhyIn)))
 
 
-def _with_project(data: dict[str, Any]) -> dict[str, Any]:
+def _with_rows(data: dict[str, Any]) -> dict[str, Any]:
+    """The rows that a body names, in place of their ids or names."""
     if data.get("project"):
         data["project"] = selectors.find(selectors.projects(), data["project"], noun="project")
+    if data.get("provider"):
+        data["provider"] = selectors.find(selectors.providers(), data["provider"], noun="provider")
     return data
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.urls import path, register_converter
 
+from catalog.api.providers import ProviderKey, Providers
 from catalog.api.scopes import Organisations, Projects, Teams
 from catalog.api.secrets import Keys, Tokens
 from catalog.api.served import Events, ModelProfiles, Models, Profiles
@@ -18,6 +19,7 @@ LIST: dict[str, Any] = {"get": "list", "post": "create"}
 READ: dict[str, Any] = {"get": "list"}
 ITEM: dict[str, Any] = {"get": "retrieve", "patch": "partial_update", "delete": "destroy"}
 SECRET: dict[str, Any] = {"get": "retrieve", "delete": "destroy"}
+KEY: dict[str, Any] = {"put": "update", "delete": "destroy"}
 
 
 class Ref:
@@ -51,6 +53,9 @@ urlpatterns = [
     path("models/<ref:ref>/profiles", ModelProfiles.as_view(LIST), name="model-profiles"),
     path("models/<ref:ref>/profiles/<str:profile>", ModelProfiles.as_view(ITEM), name="model-profile"),
     path("models/<ref:ref>", Models.as_view(ITEM), name="model"),
+    path("providers", Providers.as_view(LIST), name="providers"),
+    path("providers/<ref:ref>/key", ProviderKey.as_view(KEY), name="provider-key"),
+    path("providers/<ref:ref>", Providers.as_view(ITEM), name="provider"),
     path("profiles", Profiles.as_view(READ), name="profiles"),
     path("profiles/<ref:ref>", Profiles.as_view(ITEM), name="profile"),
     path("events", Events.as_view(READ), name="events"),

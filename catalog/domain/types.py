@@ -21,7 +21,7 @@ class KeyView:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileView:
-    """One way to run a model; 0 means the node's or the setting's value. `digest`-worthy: everything here."""
+    """One way to run a model; 0 means the node's or the setting's value. `"""
 
     profile_id: str
     name: str
@@ -35,11 +35,12 @@ class ProfileView:
     env: Mapping[str, str]
     start_timeout: float
     drain_timeout: float
+    nodes: tuple[str, ...] = ()  # names of the only nodes that it may run on; none: any
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelView:
-    """A model with its enabled profiles, first choice first."""
+    """A model with its enabled profiles, first choice first. An external one has a provider, and no weights or profiles."""
 
     model_id: str
     name: str
@@ -53,3 +54,34 @@ class ModelView:
     owner: str  # name of the owning project; empty: everybody's
     facts: Mapping[str, Any] = field(default_factory=dict)
     profiles: tuple[ProfileView, ...] = ()
+    first_byte_timeout: float | None = None  # seconds; None: the node's setting
+    idle_timeout: float | None = None
+    provider_id: str = ""
+    provider_model: str = ""  # the provider's own name for it
+    provider_enabled: bool = True
+
+    @property
+    def external(self) -> bool:
+        """Whether a provider answers for it, and no engine of ours."""
+        return bool(self.provider_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderView:
+    """An external provider, for the nodes that run the cloud module."""
+
+    provider_id: str
+    name: str
+    url: str
+    api_key_file: str = ""
+    key_digest: str = ""  # names the key that is set; empty: none is
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminView:
+    """An admin token of an active superuser that is worth something now."""
+
+    token_id: str
+    sha256: str
+    user: str
+    expires_at: float

@@ -42,6 +42,9 @@ class Profile(models.Model):
     memory = models.PositiveBigIntegerField(
         default=0, validators=[MaxValueValidator(MAX_MEMORY)], help_text="Bytes to reserve; 0: estimated."
     )
+    nodes = models.JSONField(
+        default=list, blank=True, help_text="Names of the only nodes that it may run on, a list; empty: any."
+    )
     args = models.JSONField("arguments", default=list, blank=True, help_text="Further arguments of the engine, a list.")
     env = models.JSONField("environment", default=dict, blank=True, help_text="Further variables of the engine.")
     start_timeout = models.FloatField(

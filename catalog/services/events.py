@@ -8,7 +8,7 @@ from typing import Any
 
 from catalog.models import Event
 
-SECRETS = frozenset({"sha256", "password", "sealed_private_key"})
+SECRETS = frozenset({"sha256", "password", "sealed_private_key", "sealed_ca_key", "sealed_key"})
 """Columns that never stand in an event, whatever a caller passes."""
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from catalog.domain import engine_args
 from catalog.models import Model, Profile
+from catalog.models.fields import LABEL
 from catalog.services import rows
 from llmgw_site.lib.errors import Kind, Refused
 
 FIELDS = frozenset(
-    {"name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "args", "env", "start_timeout",
-     "drain_timeout"}
+    {"name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "nodes", "args", "env",
+     "start_timeout", "drain_timeout"}
 )  # fmt: skip
 """What callers may set."""
+MAX_NODES = 1000
 
 
 def add(*, actor: str, model: Model, name: str = "default", **fields: Any) -> Profile:
@@ -25,6 +28,14 @@ def add(*, actor: str, model: Model, name: str = "default", **fields: Any) -> Pr
 def build(*, model: Model, name: str = "default", **fields: Any) -> Profile:
     """The row that `add` would write, vetted, not written."""
     known(fields)
+    if model.external:
+        raise Refused(
+            Kind.CONFLICT,
+            "model_is_external",
+            f"The model {model.name} is answered by a provider: no engine runs it, so it has no profiles.",
+        )
+    if "nodes" in fields:
+        fields["nodes"] = node_names(fields["nodes"])
     profile = Profile(model=model, name=name, **fields)
     vet(profile.engine, profile.args, profile.env)
     return profile
@@ -33,6 +44,8 @@ def build(*, model: Model, name: str = "default", **fields: Any) -> Profile:
 def update(*, actor: str, profile: Profile, why: str = "", **changes: Any) -> Profile:
     """Change fields of a profile; replicas that run by it are replaced by the reconciler."""
     known(changes)
+    if "nodes" in changes:
+        changes["nodes"] = node_names(changes["nodes"])
     vet(*(changes.get(name, getattr(profile, name)) for name in ("engine", "args", "env")))
     message = f"profile {profile.name} of {profile.model.name} changed"
     return rows.change(profile, changes, actor=actor, message=message, why=why)
@@ -53,6 +66,19 @@ def known(fields: dict[str, Any]) -> None:
             f"A profile has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}.",
             param=unknown[0],
         )
+
+
+def node_names(nodes: Any) -> list[str]:
+    """A profile's list of node names, each once. A node need not be in the cluster yet. Raises Refused."""
+    listed = isinstance(nodes, (list, tuple)) and len(nodes) <= MAX_NODES
+    if not listed or not all(isinstance(item, str) and len(item) <= 100 and re.search(LABEL, item) for item in nodes):
+        raise Refused(
+            Kind.INVALID,
+            "invalid_value",
+            f"nodes: a list of at most {MAX_NODES} names of nodes is needed, or an empty one for any node.",
+            param="nodes",
+        )
+    return list(dict.fromkeys(nodes))
 
 
 def vet(engine: Any, args: Any, env: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 
 from catalog.domain.facts import ModelFacts
-from catalog.models import Model, Profile, Project
+from catalog.models import Model, Profile, Project, Provider
 from catalog.services import profiles, rows, weights
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -27,6 +27,10 @@ FIELDS = frozenset(
         "weights_size",
         "weights_sha256",
         "embeddings",
+        "first_byte_timeout",
+        "idle_timeout",
+        "provider",
+        "provider_model",
         "project",
     }
 )
@@ -37,22 +41,46 @@ def add_model(
     *,
     actor: str,
     name: str,
-    weights_path: str,
+    weights_path: str = "",
     description: str = "",
     enabled: bool = True,
-    replicas: int = 1,
+    replicas: int | None = None,
     weights_size: int | None = None,
     weights_sha256: str = "",
     facts: ModelFacts | None = None,
     embeddings: bool | None = None,
+    first_byte_timeout: float | None = None,
+    idle_timeout: float | None = None,
+    provider: Provider | None = None,
+    provider_model: str = "",
     project: Project | None = None,
     profile: Mapping[str, Any] | None = None,
 ) -> Model:
-    """A model and its first profile, both or neither.
+    """A model and its first profile, both or neither; or an external one, which has a provider and nothing else.
 
     `facts`, `weights_size`: found out here if they are not given; `embeddings` None: as the facts say;
-    `profile`: fields of the profile, `{}` or None for llama.cpp with every default.
+    `replicas` None: one, or none of an external model; `profile`: fields of the profile, `{}` or None for llama.cpp
+    with every default.
     """
+    if provider is not None:
+        local = {"weights_path": weights_path, "weights_size": weights_size, "weights_sha256": weights_sha256,
+                 "replicas": replicas, "profile": profile}  # fmt: skip
+        only_external(name, local)
+        model = Model(
+            name=name,
+            description=description,
+            enabled=enabled,
+            replicas=0,
+            embeddings=bool(embeddings),
+            first_byte_timeout=first_byte_timeout,
+            idle_timeout=idle_timeout,
+            provider=provider,
+            provider_model=provider_model,
+            project=project,
+        )
+        return rows.add(model, actor=actor, message=f"model {name} of provider {provider.name} added")
+    if provider_model:
+        raise _mixed("provider_model", "name its provider too")
     wanted = dict(profile or {})
     gguf = wanted.get("engine", "llama.cpp") == "llama.cpp"
     path = checked_path(weights_path)
@@ -63,12 +91,14 @@ def add_model(
         name=name,
         description=description,
         enabled=enabled,
-        replicas=replicas,
+        replicas=1 if replicas is None else replicas,
         weights_path=path,
         weights_size=weights_size,
         weights_sha256=weights_sha256,
         facts=facts.as_dict() if facts else {},
         embeddings=bool(facts and facts.embeddings) if embeddings is None else embeddings,
+        first_byte_timeout=first_byte_timeout,
+        idle_timeout=idle_timeout,
         project=project,
     )
     with transaction.atomic():
@@ -87,6 +117,12 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
             f"A model has no field {unknown[0]!r} that could be set; it has {', '.join(sorted(FIELDS))}.",
             param=unknown[0],
         )
+    if model.external:
+        only_external(model.name, changes)
+        if "provider" in changes and changes["provider"] is None:
+            raise _mixed("provider", "an external model stays one; add a new model for weights of your own")
+    elif changes.get("provider") or changes.get("provider_model"):
+        raise _mixed("provider", "a model with weights keeps them; add a new model for the provider's")
     if "weights_path" in changes and changes["weights_path"] != model.weights_path:
         changes["weights_path"] = checked_path(changes["weights_path"])
         facts, size = examine(changes["weights_path"]) if _uses_gguf(model) else (None, None)
@@ -111,6 +147,22 @@ def disable(*, actor: str, model: Model, why: str = "") -> Model:
 def remove(*, actor: str, model: Model) -> None:
     """Delete a model with its profiles. Its replicas are drained and stopped; its weights stay on the disk."""
     rows.remove(model, actor=actor, message=f"model {model.name} removed")
+
+
+def only_external(name: str, fields: Mapping[str, Any]) -> None:
+    """Refuse what only a model with weights of its own has."""
+    for field in ("weights_path", "weights_size", "weights_sha256", "replicas", "profile"):
+        if fields.get(field):
+            raise _mixed(field, f"the provider of {name} answers for it, so it has no weights, replicas or profiles")
+
+
+def _mixed(field: str, why: str) -> Refused:
+    return Refused(
+        Kind.INVALID,
+        "invalid_value",
+        f"{field}: a model has weights, or a provider and the provider's name for it, not both: {why}.",
+        param=field,
+    )
 
 
 def checked_path(path: str) -> str:
