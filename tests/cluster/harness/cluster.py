@@ -1,0 +1,332 @@
+"""A cluster of real nodes: one controller, an edge, two routers, three inference nodes, a cloud node before a stub provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from llmgw_site.cli.client import Api, CliError, Target
+from tests import processes, tiny
+from tests.cluster.harness.links import Links
+from tests.cluster.harness.node import CONTROLLER, LLMGW, NODE_PORT, PLAIN, Node
+from tests.cluster.harness.provider import EXTERNAL, Provider, offer
+from tests.cluster.harness.stores import stores
+from tests.processes import fair, wait_for
+
+MODEL = "tiny"
+"""Served by a replica on each inference node."""
+LAYOUT = {"c1": "controller", "e1": "edge", "r1": "router", "r2": "router", "i1": "inference", "i2": "inference",
+          "i3": "inference", "x1": "cloud"}  # fmt: skip
+HEARTBEAT, STALE, OFFLINE, REFRESH, SKIP, CONNECT, FIRST_BYTE = 1, 4, 8, 2, 3, 2, 20
+"""Seconds; the defaults are 30, 90, 300, 30, 30, 10, 600."""
+TIMES = {
+    "LLMGW_HEARTBEAT": str(HEARTBEAT),
+    "LLMGW_STALE_AFTER": str(STALE),
+    "LLMGW_OFFLINE_AFTER": str(OFFLINE),
+    "LLMGW_PEERS_REFRESH": str(REFRESH),
+    "LLMGW_NODE_SKIP": str(SKIP),
+    "LLMGW_CONNECT_TIMEOUT": str(CONNECT),
+    "LLMGW_FIRST_BYTE_TIMEOUT": str(FIRST_BYTE),
+    "LLMGW_RECONCILE": "1",
+    "LLMGW_DRAIN_TIMEOUT": "5",
+    "LLMGW_THREADS": "1",
+    "LLMGW_DATA_FREE": "1 MiB",
+}
+
+
+class Cluster:
+    """Made by `start`, ended by `close`. Nodes are `cluster["i1"]`."""
+
+    def __init__(self, **environ: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="llmgw-cl-"))  # short: unix sockets lie below it
+        self.nodes: dict[str, Node] = {}
+        self._rest = ExitStack()
+        self._net = _network()
+        self._common = {**TIMES, **environ}
+        self.links = Links(self._owner)
+        self._rest.callback(self.links.close)
+        self.provider = self._rest.enter_context(Provider(f"{self._net}.0.200"))
+        self.stores: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    # --- start and end
+
+    def start(self) -> None:
+        """All of it, as fast as the machine can."""
+        self.stores = self._rest.enter_context(stores(self.folder / "stores"))
+        first = self.add("c1", LAYOUT["c1"], services=CONTROLLER, **self.stores)
+        first.environ["LLMGW_CONTROLLERS"] = f"http://{first.host}:{NODE_PORT}"
+        first.spawn("gateway")
+        made = first.run(sys.executable, "-m", "django", "llmgw_bootstrap", seconds=90)
+        assert made.returncode == 0, made.stdout
+        first.start(seconds=60)
+        others = [self.add(name, roles) for name, roles in LAYOUT.items() if name != "c1"]
+        token = self.token(uses=len(others))
+        with ThreadPoolExecutor(len(others)) as pool:
+            list(pool.map(lambda node: self.join(node, token), others))
+        for node in others:
+            node.spawn()
+        for node in others:
+            node.until_ready(*node.services, seconds=60)
+        self.serve(MODEL, replicas=3)
+        offer(self.api(), self.provider)
+        self.until_whole(seconds=60)
+
+    def add(self, name: str, roles: str, *, services: tuple[str, ...] = PLAIN, **environ: str) -> Node:
+        """A node with a folder, an address and a link; nothing of it runs yet."""
+        number = len(self.nodes) + 1
+        host = f"{self._net}.0.{number}"
+        link = self.links.add(name, outer=(f"{self._net}.1.{number}", NODE_PORT), inner=(host, NODE_PORT))
+        node = Node(
+            name,
+            self.folder / name,
+            host,
+            link,
+            services=services,
+            environ={**self._common, "LLMGW_ROLES": roles, **environ},
+        )
+        self.nodes[name] = node
+        return node
+
+    def token(self, **fields: Any) -> str:
+        """The text of a join token."""
+        return str(self.api().post("join-tokens", fields)["text"])
+
+    def join(self, node: Node, token: str) -> None:
+        """Take a node in by the real command."""
+        done = node.run(*LLMGW, "node", "join", token, "--controller", self["c1"].link.url, "--no-start")
+        assert done.returncode == 0, done.stdout
+
+    def drop(self, name: str) -> None:
+        """End a node that a test added, and forget it."""
+        node = self.nodes.pop(name)
+        try:
+            node_id = node.id
+            if any(row["id"] == node_id for row in self.api().all("nodes")):
+                self.api().delete(f"nodes/{node_id}")
+        except (CliError, KeyError):
+            pass
+        node.destroy()
+        node.link.set("refuse")
+        self.links.links.pop(name)
+
+    def close(self) -> None:
+        try:
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda node: node.destroy(), self.nodes.values()))
+        finally:
+            self._rest.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- its users
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return dict(self["c1"].file("secrets/quickstart.json"))
+
+    @property
+    def key(self) -> str:
+        return self.secrets["api_key"]
+
+    def api(self, node: str = "c1") -> Api:
+        """The admin API of a controller, or the node endpoints of any node, as the administrator."""
+        return Api(Target(self[node].url, self.secrets["admin_token"], "the harness"))
+
+    def request(self, method: str, path: str, *, via: str = "e1", token: str = "", **more: Any) -> httpx.Response:
+        """One request to a node's client listener with the key (or another token), as it is answered."""
+        headers = {"authorization": f"Bearer {token or self.key}", **more.pop("headers", {})}
+        with httpx.Client(trust_env=False, timeout=more.pop("timeout", 30)) as client:
+            return client.request(method, self[via].url + path, headers=headers, **more)
+
+    def admin(self, method: str, path: str, *, via: str, **more: Any) -> httpx.Response:
+        return self.request(method, path, via=via, token=self.secrets["admin_token"], **more)
+
+    def chat(self, model: str = MODEL, *, via: str = "e1", request_id: str = "", headers: dict[str, str] | None = None,
+             timeout: float = 30, **more: Any) -> httpx.Response:  # fmt: skip
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": "Hi."}],
+            "temperature": 0,
+            "max_tokens": 20,
+            **more,
+        }
+        sent = {**({"x-request-id": request_id} if request_id else {}), **(headers or {})}
+        return self.request("POST", "/v1/chat/completions", via=via, json=body, headers=sent, timeout=timeout)
+
+    def answers(self, model: str = MODEL, *, via: str = "e1") -> bool:
+        try:
+            return self.chat(model, via=via, max_tokens=4).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def models(self, via: str = "e1") -> list[str]:
+        """Names in the model list of a node; empty where it does not answer."""
+        try:
+            answer = self.request("GET", "/v1/models", via=via)
+        except httpx.HTTPError:
+            return []
+        return [row["id"] for row in answer.json()["data"]] if answer.status_code == 200 else []
+
+    def serve(
+        self, name: str, path: Path | None = None, *, replicas: int = 1, seconds: float = 60, **args: Any
+    ) -> None:
+        """Have a model served, and wait until all its replicas are ready."""
+        where = path or tiny.tiny_gguf(name=name)
+        job = self.api().post(
+            "jobs", {"kind": "serve", "args": {"name": name, "path": str(where), "replicas": replicas, **args}}
+        )
+        ended = wait_for(
+            lambda: (now := self.api().get(f"jobs/{job['id']}"))["state"] not in ("queued", "running") and now,
+            seconds=fair(seconds), what=f"job {job['id']}: {job}", every=0.2,
+        )  # fmt: skip
+        assert ended, job
+        assert ended["state"] == "done", ended
+        wait_for(
+            lambda: len(self.ready(name)) == replicas,
+            seconds=fair(seconds),
+            what=f"{replicas} replicas of {name}",
+            every=0.2,
+        )
+
+    def remove_model(self, name: str) -> None:
+        api = self.api()
+        row = api.find("models", name, noun="model")
+        if row.get("enabled"):
+            api.post(f"models/{row['id']}/disable")
+        api.delete(f"models/{row['id']}")
+
+    def replicas(self, model: str = MODEL) -> list[dict[str, Any]]:
+        return [row for row in self.api().all("replicas") if row["model_name"] == model]
+
+    def ready(self, model: str = MODEL) -> list[str]:
+        """Names of the nodes with a ready replica of the model, as the controllers know."""
+        return sorted(row["node_name"] for row in self.replicas(model) if row["state"] == "ready" and row["run"])
+
+    def states(self) -> dict[str, str]:
+        """How each node stands, by name."""
+        return {row["name"]: row["state"] for row in self.api().all("nodes")}
+
+    def setup(self, nodes: dict[str, list[str]] | None = None, tier: list[str] | None = None) -> dict[str, Any]:
+        """Write the cluster setup (none: the empty one)."""
+        now = self.api().get("cluster/setup")
+        wanted = {"controller_tier": tier or [], "nodes": nodes or {}, "version": now["version"]}
+        return dict(self.api().put("cluster/setup", wanted))
+
+    # --- whole again
+
+    def whole(self) -> bool:
+        """Every process runs, every node is online, every model is where it belongs, and both kinds are answered."""
+        return (
+            not any(node.missing() for node in self.nodes.values())
+            and set(self.states().items()) == {(name, "online") for name in self.nodes}
+            and self.ready() == ["i1", "i2", "i3"]
+            and all(self.answers(model) for model in (MODEL, EXTERNAL))
+        )
+
+    def until_whole(self, seconds: float = 40) -> None:
+        wait_for(
+            lambda: _quiet(self.whole), seconds=fair(seconds), what=f"the cluster to be whole: {self.say()}", every=0.3
+        )
+
+    def mend(self) -> None:
+        """Undo what a test did to it: links, stopped and dead processes, models, setup, maintenance, added nodes."""
+        self.links.mend()
+        self.provider.mend()
+        for node in self.nodes.values():
+            node.thaw()
+        for node in self.nodes.values():
+            node.spawn()
+        for node in self.nodes.values():
+            node.until_ready()
+        for name in [name for name in self.nodes if name not in LAYOUT]:
+            self.drop(name)
+        api = self.api()
+        if api.get("cluster/setup")["nodes"]:
+            self.setup()
+        for row in api.all("nodes"):
+            if row.get("maintenance"):
+                api.post(f"nodes/{row['id']}/uncordon", {})
+        for row in api.all("models"):
+            if row["name"] not in (MODEL, EXTERNAL):
+                self.remove_model(row["name"])
+
+    def say(self) -> str:
+        """What stands and what does not, for a failed test."""
+        lines = [f"data folders under {self.folder}"]
+        for name, node in self.nodes.items():
+            lines.append(f"{name}: {node.missing() or 'all run'}; link {node.link.mode}")
+        try:
+            lines += [
+                f"states {self.states()}",
+                f"replicas {[(r['node'], r['state'], r.get('code')) for r in self.replicas()]}",
+            ]
+            lines += [json.dumps(self.chat(model, max_tokens=2).json())[:300] for model in (MODEL, EXTERNAL)]
+        except Exception as error:
+            lines.append(repr(error))
+        return "\n".join(lines)
+
+    def _owner(self, port: int) -> str:
+        """The node whose process has the local end `port` of a connection: /proc/net/tcp and the descriptors."""
+        mark = f":{port:04X}"
+        inodes = {
+            f"socket:[{fields[9]}]"
+            for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+            if (fields := line.split())[1].endswith(mark) and fields[9] != "0"
+        }
+        for name, node in list(self.nodes.items()):
+            for pid in node.pids():
+                for handle in Path(f"/proc/{pid}/fd").glob("*"):
+                    try:
+                        if str(handle.readlink()) in inodes:
+                            return name
+                    except OSError:
+                        continue
+        return ""
+
+
+def _quiet(look: Callable[[], bool]) -> bool:
+    """A look while things are in motion: no answer is a no."""
+    try:
+        return look()
+    except (httpx.HTTPError, CliError, OSError):
+        return False
+
+
+def _network() -> str:
+    """Two bytes of 127.0.0.0/8 that nobody else uses, spread by process id: `127.x`."""
+    for step in range(200):
+        net = f"127.{20 + (os.getpid() + step * 7) % 200}"
+        with socket.socket() as probe:
+            try:
+                probe.bind((f"{net}.0.1", NODE_PORT))
+            except OSError:
+                continue
+            return net
+    raise RuntimeError("no free network in 127.0.0.0/8")
+
+
+def running() -> Iterator[Cluster]:
+    """A cluster for as long as the generator lives."""
+    cluster = Cluster()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+__all__ = ["MODEL", "Cluster", "processes", "running", "signal"]

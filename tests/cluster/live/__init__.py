@@ -1,0 +1,1 @@
+"""Rules of many nodes, each on a cluster of real processes (tests/cluster/harness)."""
