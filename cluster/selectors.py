@@ -11,6 +11,7 @@ import orjson
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models.fields.json import KeyTransform
 
 from catalog import selectors as catalog
 from catalog.domain.facts import facts_from_dict
@@ -19,12 +20,12 @@ from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain import explain, health
 from cluster.domain.explain import ModelStatus
-from cluster.domain.modules import ModuleReport
+from cluster.domain.modules import ModuleReport, ModuleState
 from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
-from cluster.domain.setup import Setup, SetupNode
+from cluster.domain.setup import Setup, SetupNode, roles_of
 from cluster.domain.states import JOB_TERMINAL, NodeState, ReplicaState
-from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, World
+from cluster.domain.types import LEGACY_MODULES, ModelView, NodeView, ProfileView, ReplicaView, World
 from cluster.models import ClusterIdentity, ClusterSetup, Job, Node, Replica
 from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
 
@@ -80,14 +81,15 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
 
 
 def digest_of(serve: Serve) -> str:
-    """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody."""
+    """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
+    its cards: they are its node's matter (`World.to_move`)."""
     told = to_dict(serve)
-    del told["memory"], told["v"]
+    del told["memory"], told["v"], told["cards"]
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def world(now: float | None = None) -> World:
-    """Everything that decisions need. Five queries, however many rows; one more where no time is given."""
+    """Everything that decisions need. Six queries, however many rows; one more where no time is given."""
     return picture(now)[0]
 
 
@@ -97,10 +99,11 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     listening = listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first())
     serves: dict[str, Serve] = {}
     models = tuple(_model_view(item, serves) for item in catalog.model_views())
-    nodes = tuple(
-        node_view(node, listening, now) for node in Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
-    )
-    replicas = tuple(replica_view(row) for row in Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
+    setup = cluster_setup()
+    rows = Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
+    nodes = tuple(node_view(node, setup, listening, now) for node in rows)
+    told = Replica.objects.defer("serve", "log_tail", "why").annotate(cards=KeyTransform("cards", "serve"))
+    replicas = tuple(replica_view(row) for row in told.order_by("id"))
     return World(models=models, nodes=nodes, replicas=replicas), serves
 
 
@@ -117,10 +120,16 @@ def _model_view(model: CatalogModel, serves: dict[str, Serve]) -> ModelView:
                 memory=serve.memory,
                 threads=profile.threads,
                 priority=profile.priority,
+                nodes=profile.nodes,
             )
         )
     return ModelView(
-        id=model.model_id, name=model.name, enabled=model.enabled, wanted=model.replicas, profiles=tuple(profiles)
+        id=model.model_id,
+        name=model.name,
+        enabled=model.enabled,
+        wanted=model.replicas,
+        profiles=tuple(profiles),
+        external=model.external,
     )
 
 
@@ -135,8 +144,14 @@ def node_state_of(node: Node, listening: health.Listening, now: float) -> NodeSt
     return health.node_state(seen, listening, now, stale_after=config.stale_after, offline_after=config.offline_after)
 
 
-def node_view(node: Node, listening: health.Listening, now: float) -> NodeView:
+def age_of(node: Node, now: float) -> float | None:
+    """Seconds since a node's last heartbeat; None if there was none."""
+    return max(0.0, round(now - unix(node.last_seen_at), 3)) if node.last_seen_at else None
+
+
+def node_view(node: Node, setup: Setup, listening: health.Listening, now: float) -> NodeView:
     hardware: dict[str, Any] = node.hardware
+    cards = tuple(item["uuid"] for item in hardware.get("cards", ()))
     return NodeView(
         id=node.id,
         name=node.name,
@@ -145,7 +160,24 @@ def node_view(node: Node, listening: health.Listening, now: float) -> NodeView:
         cores=hardware.get("cores", 0),
         memory_total=hardware.get("memory_total", 0),
         memory_available=hardware.get("memory_available", 0),
+        modules=_modules(node, setup),
+        maintenance=node.maintenance,
+        maintenance_why=node.maintenance_why,
+        cards=cards,
+        cards_maintenance={uuid: item["state"] for uuid, item in node.cards_maintenance.items()},
     )
+
+
+def _modules(node: Node, setup: Setup) -> frozenset[str]:
+    """What runs on a node: as it reports, less what the cluster setup is about to switch off there.
+
+    A node that reports no module at all is of before modules, unless the setup or its own settings leave it without.
+    """
+    given = roles_of(setup, setup_node(node)) if not setup.empty else None
+    running = {item["name"] for item in node.modules if item.get("state") == ModuleState.RUNNING}
+    if not node.modules:
+        running = {*(LEGACY_MODULES if given is None and not node.roles else node.roles)}
+    return frozenset(running if given is None else running & {*given})
 
 
 def replica_view(row: Replica) -> ReplicaView:
@@ -164,6 +196,7 @@ def replica_view(row: Replica) -> ReplicaView:
         code=row.code,
         message=row.message,
         attempt=row.attempt,
+        cards=tuple(getattr(row, "cards", None) or ()),
     )
 
 
@@ -182,6 +215,20 @@ def statuses(picture: World, now: float) -> tuple[Plan, dict[str, ModelStatus]]:
     """The plan for this moment, and how each model stands, by its id."""
     plan = reconcile(picture, now)
     return plan, {model.id: explain.model_status(picture, plan, model) for model in picture.models}
+
+
+def waiting_to_move() -> dict[str, list[dict[str, str]]]:
+    """By node id: the replicas that are to leave it and have no other place yet."""
+    now = database_now()
+    picture = world(now)
+    plan, _ = statuses(picture, now)
+    found: dict[str, list[dict[str, str]]] = {}
+    for wait in plan.waits:
+        replica, model = picture.replica(wait.replica_id), picture.model(wait.model_id)
+        if wait.code == "waiting_to_move" and replica and model:
+            told = {"replica": replica.id, "model": model.name, "message": wait.message}
+            found.setdefault(replica.node_id, []).append(told)
+    return found
 
 
 def replicas_of(model_id: str) -> list[Replica]:

@@ -12,9 +12,12 @@ from rest_framework import serializers
 from catalog.models.served import MODEL_NAME
 from catalog.services import profiles, served
 from cluster.choices import NODE_STATES
+from cluster.domain.maintenance import Maintenance
+from cluster.domain.modules import ModuleState
 from cluster.domain.rollout import KINDS
+from cluster.domain.setup import roles_of
 from cluster.models import Job, JobStep, Node, Replica
-from cluster.selectors import node_state_of
+from cluster.selectors import age_of, node_state_of, setup_node, waiting_to_move
 
 
 class Strict(serializers.Serializer[Any]):
@@ -29,15 +32,55 @@ class Strict(serializers.Serializer[Any]):
         return super().to_internal_value(data)
 
 
+class ModuleOut(serializers.Serializer[Any]):
+    """A part of llmgw that runs on a node, was switched off there, or cannot run: then code and message say why."""
+
+    name = serializers.CharField()
+    state = serializers.ChoiceField(sorted(ModuleState))
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class MaintenanceIn(Strict):
+    reason = serializers.CharField(
+        max_length=1000, required=False, allow_blank=True, default="", help_text="Shown wherever the node is."
+    )
+    card = serializers.CharField(
+        max_length=100, required=False, allow_blank=True, default="", help_text="UUID of one card; left out: the node."
+    )
+
+
+class CardMaintenance(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(sorted(Maintenance))
+    why = serializers.CharField()
+    by = serializers.CharField()
+    at = serializers.DateTimeField()
+
+
+class Waiting(serializers.Serializer[Any]):
+    """A replica that cannot leave a drained node or card yet; it serves on meanwhile."""
+
+    replica = serializers.CharField()
+    model = serializers.CharField()
+    message = serializers.CharField()
+
+
 class NodeOut(serializers.ModelSerializer[Node]):
     state = serializers.SerializerMethodField()
     replicas = serializers.IntegerField(source="replica_count", read_only=True)
+    last_seen_age_s = serializers.SerializerMethodField()
+    assigned_roles = serializers.SerializerMethodField()
+    modules = ModuleOut(many=True, read_only=True)
+    cards_maintenance = serializers.DictField(child=CardMaintenance(), read_only=True)
+    waiting_to_move = serializers.SerializerMethodField()
 
     class Meta:
         model = Node
         fields = [
             "id", "name", "state", "address", "version", "enrolled_at", "last_seen_at", "hardware", "engines",
-            "problems", "snapshot_version", "spool_records", "replicas",
+            "problems", "snapshot_version", "spool_records", "replicas", "last_seen_age_s", "modules", "roles",
+            "assigned_roles", "maintenance", "maintenance_why", "maintenance_by", "maintenance_at", "cards_maintenance",
+            "waiting_to_move",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -45,6 +88,25 @@ class NodeOut(serializers.ModelSerializer[Node]):
     def get_state(self, node: Node) -> str:
         """By its last heartbeat; see the documentation of node states."""
         return node_state_of(node, *self.context["clock"]).value
+
+    def get_last_seen_age_s(self, node: Node) -> float | None:
+        """Seconds since its last heartbeat; null if there was none."""
+        return age_of(node, self.context["clock"][1])
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField(), allow_null=True))
+    def get_assigned_roles(self, node: Node) -> tuple[str, ...] | None:
+        """By the cluster setup; null if it does not name this node, which then goes by its own roles."""
+        return roles_of(self.context["setup"], setup_node(node))
+
+    @extend_schema_field(Waiting(many=True))
+    def get_waiting_to_move(self, node: Node) -> list[dict[str, str]]:
+        """Replicas that are to leave and for which there is no place yet."""
+        if not node.maintenance and not node.cards_maintenance:
+            return []
+        if "moves" not in self.context:  # one plan for the whole page, and only where there is maintenance
+            self.context["moves"] = waiting_to_move()
+        found: list[dict[str, str]] = self.context["moves"].get(node.id, [])
+        return found
 
 
 class ReplicaOut(serializers.ModelSerializer[Replica]):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from django.urls import path
 
+from cluster.api.setup import ClusterSetupView
 from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
 
 urlpatterns = [
     path("nodes", Nodes.as_view({"get": "list"}), name="nodes"),
     path("nodes/<str:ref>", Nodes.as_view({"get": "retrieve", "delete": "destroy"}), name="node"),
+    path("nodes/<str:ref>/cordon", Nodes.as_view({"post": "cordon"}), name="node-cordon"),
+    path("nodes/<str:ref>/drain", Nodes.as_view({"post": "drain"}), name="node-drain"),
+    path("nodes/<str:ref>/uncordon", Nodes.as_view({"post": "uncordon"}), name="node-uncordon"),
+    path("cluster/setup", ClusterSetupView.as_view({"get": "retrieve", "put": "update"}), name="cluster-setup"),
     path("replicas", ReplicaList.as_view({"get": "list"}), name="replicas"),
     path("replicas/<str:ref>", Replicas.as_view({"get": "retrieve"}), name="replica"),
     path("jobs", Jobs.as_view({"get": "list", "post": "create"}), name="jobs"),

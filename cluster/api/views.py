@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
@@ -13,8 +14,8 @@ from rest_framework.response import Response
 from catalog.selectors import find
 from catalog.services import actors
 from cluster import selectors
-from cluster.api.serializers import JobIn, JobOut, NodeOut, ReplicaDetail, ReplicaOut
-from cluster.services import jobs, nodes
+from cluster.api.serializers import JobIn, JobOut, MaintenanceIn, NodeOut, ReplicaDetail, ReplicaOut
+from cluster.services import jobs, maintenance, nodes
 
 
 class Rows(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Any]):
@@ -43,10 +44,36 @@ class Nodes(Rows):
     queryset = selectors.nodes()
     serializer_class = NodeOut
     noun, by = "node", "name"
+    needs: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys(
+        ("cordon", "drain", "uncordon"), ("cluster.change_node",)
+    )
 
     def get_serializer_context(self) -> dict[str, Any]:
         fake = getattr(self, "swagger_fake_view", False)
-        return {**super().get_serializer_context(), "clock": None if fake else selectors.clock()}
+        more = {} if fake else {"clock": selectors.clock(), "setup": selectors.cluster_setup()}
+        return {**super().get_serializer_context(), **more}
+
+    @extend_schema(request=MaintenanceIn)
+    def cordon(self, request: Request, ref: str) -> Response:
+        """Have nothing new placed on a node, or on one of its cards. What runs there stays."""
+        return self._maintain(maintenance.cordon)
+
+    @extend_schema(request=MaintenanceIn)
+    def drain(self, request: Request, ref: str) -> Response:
+        """Have replicas move away from a node or a card. Each is started elsewhere first, then stopped."""
+        return self._maintain(maintenance.drain)
+
+    @extend_schema(request=MaintenanceIn)
+    def uncordon(self, request: Request, ref: str) -> Response:
+        """End the maintenance of a node, or of one of its cards."""
+        return self._maintain(maintenance.uncordon)
+
+    def _maintain(self, service: Callable[..., Any]) -> Response:
+        shape = MaintenanceIn(data=self.request.data)
+        shape.is_valid(raise_exception=True)
+        data = shape.validated_data
+        row = service(actor=self.actor, node_id=self.get_object().pk, why=data["reason"], card=data["card"])
+        return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
 
     def destroy(self, request: Request, ref: str) -> Response:
         """Take a node out of the cluster: its key is worth nothing from now on, its replicas are placed elsewhere."""

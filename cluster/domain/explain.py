@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.domain.modules import Module
 from cluster.domain.plan import Plan, Renew, Start
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import ModelView, World
 
 
@@ -30,7 +31,8 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
     """How a model stands, given the plan for this moment.
 
     1. disabled: code `model_disabled`
-    2. wants none: `model_not_wanted`
+    2. a provider answers for it: `no_cloud_node` while no node runs the cloud module, else nothing to say; or it wants
+       no replica: `model_not_wanted`
     3. enough ready: nothing to say
     4. the plan waits for something: its first reason
     5. a replica is on its way: `replica_starting` with where and how far
@@ -52,7 +54,12 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
 
     if not model.enabled:  # 1
         return status("model_disabled", f"the model {model.name} is disabled: an administrator can enable it")
-    if not model.target:  # 2
+    if model.external:  # 2
+        if any(node.runs(Module.CLOUD) and node.state is not NodeState.OFFLINE for node in world.nodes):
+            return status()
+        text = f"no node runs the module cloud, which asks the provider of {model.name}: give a node the role cloud"
+        return status("no_cloud_node", text)
+    if not model.target:
         return status("model_not_wanted", f"the model {model.name} is set to 0 replicas: an administrator can raise it")
     if ready >= model.target:  # 3
         return status()

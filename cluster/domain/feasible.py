@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.domain.modules import Module
 from cluster.domain.states import REPLICA_LIVE, NodeState, ReplicaState
 from cluster.domain.types import NodeView, ProfileView, ReplicaView, World
 from llmgw_site.lib.units import MIB, format_bytes
 
 MARGIN, MARGIN_SHARE = 512 * MIB, 0.10
 """Memory of a node that is never given to engines: the smaller of the two (share of its total)."""
+PINNED = "pinned_elsewhere"
+"""Code of a profile that may not run on this node."""
 _LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
 
 
@@ -54,10 +57,34 @@ def room(world: World, node: NodeView, without: frozenset[str] = frozenset()) ->
     return max(0, min(promised, free))
 
 
+def pinned(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
+    if profile.may_run_on(node):
+        return OK
+    return Verdict(Answer.NEVER, PINNED, f"the profile may run only on {', '.join(profile.nodes)}")
+
+
 def online(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
+    """A node in maintenance that is off says both."""
     if node.state is NodeState.ONLINE:
         return OK
-    return Verdict(Answer.NOT_NOW, "node_" + node.state.value, f"it is {node.state.value}")
+    text = f"it is {node.state.value}" + (f" and {node.maintenance_words}" if node.maintenance else "")
+    return Verdict(Answer.NOT_NOW, "node_" + node.state.value, text)
+
+
+def module(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
+    if node.runs(Module.INFERENCE):
+        return OK
+    return Verdict(Answer.NEVER, "no_inference_module", "it does not run the module inference")
+
+
+def maintenance(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
+    """1. the node is in maintenance. 2. All of its cards are: without one an engine would quietly use the processor."""
+    if node.maintenance:  # 1
+        code = "node_drained" if node.drained else "node_cordoned"
+        return Verdict(Answer.NOT_NOW, code, f"it is {node.maintenance_words}")
+    if node.cards_out and not node.usable_cards:  # 2
+        return Verdict(Answer.NOT_NOW, "cards_in_maintenance", "all of its cards are in maintenance")
+    return OK
 
 
 def engine(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
@@ -89,7 +116,7 @@ def memory(world: World, node: NodeView, profile: ProfileView, without: frozense
 
 
 Check = Callable[[World, NodeView, ProfileView, frozenset[str]], Verdict]
-CHECKS: tuple[Check, ...] = (online, engine, cores, memory)
+CHECKS: tuple[Check, ...] = (pinned, online, module, maintenance, engine, cores, memory)
 
 
 def feasible(world: World, node: NodeView, profile: ProfileView, without: Iterable[str] = ()) -> Verdict:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from cluster.domain.feasible import Answer, Verdict, feasible, room
+from cluster.domain.feasible import PINNED, Answer, Verdict, feasible, room
 from cluster.domain.types import ModelView, NodeView, ProfileView, World
 from llmgw_site.lib.units import format_bytes
 
@@ -27,15 +27,24 @@ class NoPlace:
     message: str
 
 
-def place(world: World, model: ModelView, without: Iterable[str] = ()) -> Placement | NoPlace:
+NAMED = 12
+"""Nodes whose reasons are told one by one."""
+_FAILED = Verdict(Answer.NEVER, "failed_there", "it has failed there and is not tried again without a change")
+
+
+def place(
+    world: World, model: ModelView, without: Iterable[str] = (), *, failed: Container[tuple[str, str]] = ()
+) -> Placement | NoPlace:
     """The first profile that fits somewhere, on the best node it fits on. `without`: replicas to count as gone.
+    `failed`: pairs of node id and digest where the same has failed for good and is not tried again.
 
     1. the model has no enabled profile: `no_profile`
     2. the cluster has no node: `no_node`
     3. nodes that pass all checks are ranked: fewest replicas of this model there (a broken machine then costs the
        fewest), then most room left, then the name, so that equal worlds give equal plans
-    4. no profile fits anywhere: the words of the first profile, node by node. The code is that of the verdict if all
-       nodes agree; else `no_room_now` if waiting may help somewhere, `no_suitable_node` if it cannot
+    4. no profile fits anywhere: the words of the first profile, node by node; of one that may run on a few nodes only,
+       these few. The code is that of the verdict if all nodes agree; else `no_room_now` if waiting may help somewhere,
+       `no_suitable_node` if it cannot
     """
     gone = frozenset(without)
     if not model.profiles:  # 1
@@ -46,7 +55,7 @@ def place(world: World, model: ModelView, without: Iterable[str] = ()) -> Placem
     for profile in model.profiles:
         fits = []
         for node in sorted(world.nodes, key=lambda item: (item.name, item.id)):
-            verdict = feasible(world, node, profile, gone)
+            verdict = _FAILED if (node.id, profile.digest) in failed else feasible(world, node, profile, gone)
             if verdict.answer is Answer.OK:
                 fits.append(node)
             elif profile is model.profiles[0]:
@@ -62,7 +71,10 @@ def place(world: World, model: ModelView, without: Iterable[str] = ()) -> Placem
                 reason=f"profile {profile.name} needs {format_bytes(profile.memory)}, "
                 f"node {node.name} has {left} of room{beside}",
             )
-    words = "; ".join(f"{node.name}: {verdict.message}" for node, verdict in refusals)  # 4
+    refusals = [item for item in refusals if item[1].code != PINNED] or refusals
+    words = "; ".join(f"{node.name}: {verdict.message}" for node, verdict in refusals[:NAMED])  # 4
+    if len(refusals) > NAMED:
+        words += f"; and {len(refusals) - NAMED} more nodes"
     codes = {verdict.code for _, verdict in refusals}
     waiting = any(verdict.answer is Answer.NOT_NOW for _, verdict in refusals)
     code = codes.pop() if len(codes) == 1 else "no_room_now" if waiting else "no_suitable_node"

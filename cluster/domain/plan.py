@@ -78,11 +78,13 @@ Op = Start | Renew | Stop | Remove
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """Why a model has fewer ready replicas than it should: a stable code, and words with what to do."""
+    """Why a model has fewer ready replicas than it should, or why one (`replica_id`) is not where or what it should be:
+    a stable code, and words with what to do."""
 
     model_id: str
     code: str
     message: str
+    replica_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +94,11 @@ class Plan:
 
 
 def running(world: World, model_id: str) -> list[ReplicaView]:
-    """Replicas that are meant to run and are not lost."""
-    return [item for item in world.of_model(model_id) if item.run and world.state(item) is not ReplicaState.LOST]
+    """Replicas that are meant to run and can come to serve: neither lost nor failed for good."""
+    return [item for item in world.of_model(model_id) if item.run and world.state(item) not in _OUT]
+
+
+_OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 
 
 def recheck(op: Op, world: World) -> str:
@@ -101,7 +106,7 @@ def recheck(op: Op, world: World) -> str:
 
     1. Start: model and profile still as planned, not one too many, slot free, still feasible
     2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
-    3. Stop: the replica exists and is still meant to run
+    3. Stop: the replica is still meant to run, and the model has enough without it: see `_needed`
     4. Remove: nothing of it is left, or its node was removed
     """
     if isinstance(op, Start):  # 1
@@ -136,10 +141,26 @@ def recheck(op: Op, world: World) -> str:
         verdict = feasible.feasible(world, node, profile, [replica.id])
         return "" if verdict.answer is Answer.OK else f"node {node.name}: {verdict.message}"
     if isinstance(op, Stop):  # 3
-        return "" if replica.run else "it is being stopped already"
+        return _needed(replica, world) if replica.run else "it is being stopped already"
     if node is None:  # 4
         return ""
     return "" if not replica.run and replica.state is ReplicaState.STOPPED else "something of it may still run"
+
+
+def _needed(replica: ReplicaView, world: World) -> str:
+    """Why a replica must go on; empty if it may stop. Two planners that saw different moments stop no two for one.
+
+    1. of a model that wants none, or has nothing to run it as, each may stop
+    2. a ready, a lost or a failed one, if enough others are ready
+    3. any other, if enough are on their way without it
+    """
+    model = world.model(replica.model_id)
+    if model is None or not model.target or not model.profiles:  # 1
+        return ""
+    others = [item for item in running(world, model.id) if item.id != replica.id]
+    if world.state(replica) in {ReplicaState.READY, *_OUT}:  # 2
+        others = [item for item in others if item.state is ReplicaState.READY]
+    return "" if len(others) >= model.target else "the model has no replica too many any more"  # 3
 
 
 def after(op: Op, world: World, *, new_id: str = "") -> World:
@@ -155,6 +176,7 @@ def after(op: Op, world: World, *, new_id: str = "") -> World:
             slot=op.slot,
             digest=op.digest,
             reserved=profile.memory if profile else 0,
+            cards=_cards(world, op.node_id),
         )
         return replace(world, replicas=(*world.replicas, new))
     if isinstance(op, Remove):
@@ -176,7 +198,13 @@ def _changed(op: Renew | Stop, replica: ReplicaView, world: World) -> ReplicaVie
         digest=op.digest,
         generation=op.generation,
         reserved=memory,
+        cards=_cards(world, replica.node_id),
         state=ReplicaState.PENDING,
         code="",
         message="",
     )
+
+
+def _cards(world: World, node_id: str) -> tuple[str, ...]:
+    node = world.node(node_id)
+    return node.usable_cards if node else ()

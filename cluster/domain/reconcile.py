@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster.domain.feasible import Answer, feasible
+from cluster.domain.feasible import Answer, Verdict, feasible
 from cluster.domain.place import NoPlace, place
 from cluster.domain.plan import Op, Plan, Remove, Renew, Start, Stop, Wait, after, running
-from cluster.domain.states import ReplicaState
-from cluster.domain.types import ModelView, ReplicaView, World
+from cluster.domain.states import NodeState, ReplicaState
+from cluster.domain.types import ModelView, ProfileView, ReplicaView, World
 
 SHOW_AFTER = 15.0
 """Seconds that an engine may take to come back from its first failure before the model says so."""
@@ -19,16 +19,18 @@ def reconcile(world: World, now: float) -> Plan:
     """The plan for this moment. Models in order: highest priority first, then by name.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
-    2. a model that is disabled, gone, wants none or has no enabled profile: Stop its replicas
-    3. more replicas than wanted: Stop the surplus, the least useful first. Lost ones count only when they come back,
-       so a node that returns after its replicas were replaced has its own stopped
-    4. an outdated replica (profile or weights changed) is replaced, one at a time and never below the wanted number
-       of running ones if it can be helped:
+    2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas
+    3. more replicas than wanted: Stop the surplus, the least useful first. Lost and failed ones count for nothing; they
+       are told to stop when enough others are ready, so a node that returns after its replicas were replaced has its
+       own stopped, and one that returns before keeps them
+    4. an old replica, outdated (profile or weights changed) or to move (its node or card is drained, its profile may not
+       run there), is replaced, one at a time and never below the wanted number of running ones if it can be helped:
        a. there is room for one more: Start the new one; when it is ready, case 3 stops the old one
-       b. there is not: Renew it in place, stop then start; with a single replica the model is away meanwhile
-       c. it does not fit there either: it stays as it is, and Wait says so
-    5. fewer replicas than wanted: Start one where `place` says, else Wait with its words
-    6. a replica that fails, or keeps coming back from failures, or whose node is not heard: Wait with the reason.
+       b. there is not, and it may stay on its node: Renew it in place, stop then start; with a single replica the model
+          is away meanwhile
+       c. neither: it stays as it is and serves, and Wait says so
+    5. fewer replicas than wanted: Start one where `place` says, not where the same has failed for good; else Wait
+    6. a replica that failed, or keeps coming back from failures, or whose node is not heard: Wait with the reason.
        Starting a dead engine again is the agent's work, not ours
     """
     planner = _Planner(world, now)
@@ -69,6 +71,7 @@ class _Planner:
     def model(self, model: ModelView) -> None:
         if not model.target or not model.profiles:  # 2
             reason = "the model wants no replica" if model.profiles else "the model has no enabled profile"
+            reason = "a provider answers for the model" if model.external else reason
             reason = reason if model.enabled else "the model is disabled"
             for replica in self.world.of_model(model.id):
                 if replica.run:
@@ -77,97 +80,137 @@ class _Planner:
                 self.missing(model)  # says what is missing: a profile
             return
         self.surplus(model)  # 3
-        self.outdated(model)  # 4
-        self.missing(model)  # 5
-        self.troubled(model)  # 6
+        self.replace(model)  # 4
+        nowhere = self.missing(model)  # 5
+        self.troubled(model, nowhere)  # 6
+
+    def old(self, model: ModelView, replica: ReplicaView) -> bool:
+        """Whether a replica is to be replaced by another: outdated, or to move."""
+        outdated = all(replica.digest != item.digest for item in model.profiles)
+        return outdated or bool(self.world.to_move(replica))
 
     def surplus(self, model: ModelView) -> None:
-        """Case 3. While an outdated replica is being replaced, its successor's start is no surplus until it is ready."""
-        current = {item.digest for item in model.profiles}
+        """Case 3. While an old replica is being replaced, its successor's start is no surplus until it is ready."""
         active = running(self.world, model.id)
-        old = [item for item in active if item.digest not in current]
+        old = [item for item in active if self.old(model, item)]
         if old and len(active) > model.target:
             # case 4a under way: the old ones may go as soon as enough others are ready
-            ready = sum(item.state is _READY for item in active if item.digest in current)
+            ready = sum(item.state is _READY for item in active if item not in old)
             enough = ready + len(old) - model.target
             for replica in sorted(old, key=_usefulness)[: max(0, min(enough, len(active) - model.target))]:
-                self.do(Stop(replica_id=replica.id, reason="a replica with the changed profile has taken its place"))
+                self.do(Stop(replica_id=replica.id, reason=self.replaced(replica)))
         elif len(active) > model.target:
             for replica in sorted(active, key=_usefulness)[: len(active) - model.target]:
                 text = f"{len(active)} replicas run and {model.target} are wanted"
                 self.do(Stop(replica_id=replica.id, reason=text))
-        self.lost(model)
+        self.useless(model)
 
-    def lost(self, model: ModelView) -> None:
-        """Case 3 for replicas on nodes that are offline: told to stop once others have taken over."""
+    def replaced(self, replica: ReplicaView) -> str:
+        why = self.world.to_move(replica)
+        return f"{why}, and another replica is ready" if why else "one with the changed profile has taken its place"
+
+    def useless(self, model: ModelView) -> None:
+        """Case 3 for replicas that are lost or have failed: told to stop once others have taken over."""
         if sum(item.state is _READY for item in running(self.world, model.id)) < model.target:
             return
         for replica in self.world.of_model(model.id):
-            if replica.run and self.world.state(replica) is ReplicaState.LOST:
-                self.do(Stop(replica_id=replica.id, reason="its node is offline and others have taken its place"))
+            state = self.world.state(replica)
+            if replica.run and state in (ReplicaState.LOST, ReplicaState.FAILED):
+                why = "it has failed" if state is ReplicaState.FAILED else self.lost_words(replica)
+                self.do(Stop(replica_id=replica.id, reason=f"{why}, and others have taken its place"))
 
-    def outdated(self, model: ModelView) -> None:
+    def replace(self, model: ModelView) -> None:
         """Case 4."""
-        current = {item.digest for item in model.profiles}
         active = running(self.world, model.id)
-        old = sorted((item for item in active if item.digest not in current), key=_usefulness)
-        if not old or len(active) > model.target:
-            return  # nothing to do, or one is being replaced at this moment
-        chosen, serving = old[0], old[0].state is _READY
-        if serving and any(item.digest in current and item.state is not _READY for item in active):
-            return  # one after the other
-        if serving and self.start(model, f"{chosen.id} runs with an older profile; "):  # a
-            return
-        node = self.world.node(chosen.node_id)
-        profiles = sorted(model.profiles, key=lambda item: item.id != chosen.profile_id)  # its own first
-        verdicts = [(item, feasible(self.world, node, item, [chosen.id])) for item in profiles] if node else []
-        profile = next((item for item, verdict in verdicts if verdict.answer is Answer.OK), None)
-        if profile is None:  # c
-            words = verdicts[0][1].message if verdicts else ""
-            text = (
-                f"{chosen.id} on node {node.name if node else '?'} runs with an older profile: for the new one {words}"
-            )
-            self.waits.append(Wait(model_id=model.id, code="update_pending", message=text))
-            return
-        why = "the profile or the weights changed" + (
-            ", and there is no room for a second replica beside it" if serving else ""
-        )
-        self.do(  # b
+        old = sorted((item for item in active if self.old(model, item)), key=_usefulness)
+        if len(active) > model.target:
+            return  # one is being replaced at this moment
+        coming = any(item.state is not _READY for item in active if item not in old)
+        for chosen in old:
+            serving, move = chosen.state is _READY, self.world.to_move(chosen)
+            if coming and (serving or move):
+                continue  # one after the other
+            nowhere: NoPlace | None = None
+            if serving or move:
+                nowhere = self.start(model, f"{move or f'{chosen.id} runs with an older profile'}; ")
+                if nowhere is None:  # a
+                    return
+            if self.renew(model, chosen, nowhere):  # b
+                return
+            self.stays(model, chosen, nowhere)  # c
+
+    def renew(self, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> bool:
+        """Case 4b. `nowhere`: why there is no place for a second one, if it was tried."""
+        found = self.fits(model, replica)
+        profile = next((item for item, verdict in found if verdict.answer is Answer.OK), None)
+        if profile is None:
+            return False
+        why = self.world.to_move(replica) or "the profile or the weights changed"
+        if nowhere is not None:
+            why += ", and there is no room for a second replica beside it"
+        self.do(
             Renew(
-                replica_id=chosen.id,
+                replica_id=replica.id,
                 profile_id=profile.id,
                 digest=profile.digest,
-                generation=chosen.generation + 1,
+                generation=replica.generation + 1,
                 reason=why,
             )
         )
+        return True
 
-    def missing(self, model: ModelView) -> None:
-        """Case 5."""
-        while len(running(self.world, model.id)) < model.target:
-            if not self.start(model, ""):
-                return
+    def stays(self, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> None:
+        """Case 4c."""
+        node = self.world.node(replica.node_id)
+        move, name = self.world.to_move(replica), node.name if node else "?"
+        if move:
+            text = f"{move}; {replica.id} stays there until it has another place: {nowhere.message if nowhere else ''}"
+            wait = Wait(model_id=model.id, code="waiting_to_move", message=text, replica_id=replica.id)
+        else:
+            found = self.fits(model, replica)
+            words = found[0][1].message if found else ""
+            text = f"{replica.id} on node {name} runs with an older profile: for the new one {words}"
+            wait = Wait(model_id=model.id, code="update_pending", message=text, replica_id=replica.id)
+        self.waits.append(wait)
 
-    def start(self, model: ModelView, why: str) -> bool:
-        """Start one more replica, or say why not. True if it was."""
-        found = place(self.world, model)
+    def fits(self, model: ModelView, replica: ReplicaView) -> list[tuple[ProfileView, Verdict]]:
+        """The model's profiles on the replica's own node in its place, its own profile first."""
+        node = self.world.node(replica.node_id)
+        profiles = sorted(model.profiles, key=lambda item: item.id != replica.profile_id)
+        return [(item, feasible(self.world, node, item, [replica.id])) for item in profiles] if node else []
+
+    def missing(self, model: ModelView) -> NoPlace | None:
+        """Case 5. Why there is no place for one more, if one is missing."""
+        while (short := model.target - len(running(self.world, model.id))) > 0:
+            nowhere = self.start(model, "")
+            if nowhere is None:
+                continue
+            failed = sum(r.run and self.world.state(r) is ReplicaState.FAILED for r in self.world.of_model(model.id))
+            if short > failed:  # else case 6 says it with the failure itself
+                self.waits.append(Wait(model_id=model.id, code=nowhere.code, message=nowhere.message))
+            return nowhere
+        return None
+
+    def start(self, model: ModelView, why: str) -> NoPlace | None:
+        """Start one more replica, or say why not."""
+        there = self.world.of_model(model.id)
+        failed = {(item.node_id, item.digest) for item in there if item.state is ReplicaState.FAILED}
+        found = place(self.world, model, failed=failed)
         if isinstance(found, NoPlace):
-            if not why:
-                self.waits.append(Wait(model_id=model.id, code=found.code, message=found.message))
-            return False
+            return found
         self.do(
             Start(
                 model_id=model.id,
                 profile_id=found.profile.id,
                 node_id=found.node.id,
-                slot=free_slot(self.world.of_model(model.id)),
+                slot=free_slot(there),
                 digest=found.profile.digest,
                 reason=why + found.reason,
             )
         )
-        return True
+        return None
 
-    def troubled(self, model: ModelView) -> None:
+    def troubled(self, model: ModelView, nowhere: NoPlace | None) -> None:
         """Case 6."""
         for replica in self.world.of_model(model.id):
             state = self.world.state(replica)
@@ -175,17 +218,29 @@ class _Planner:
                 continue
             node = self.world.node(replica.node_id)
             name = node.name if node else replica.node_id
+            code = text = ""
             if state is ReplicaState.LOST:
-                text = f"node {name} is offline, {replica.id} is lost with it"
-                self.waits.append(Wait(model_id=model.id, code="node_offline", message=text))
+                code = "node_offline" if node is None or node.state is NodeState.OFFLINE else "no_inference_module"
+                text = f"{self.lost_words(replica)}, {replica.id} is lost with it"
             elif state is ReplicaState.FAILED:
+                code = replica.code or "engine_failed"
                 text = f"{replica.id} on node {name} has failed and is not tried again: {replica.message}"
-                self.waits.append(Wait(model_id=model.id, code=replica.code or "engine_failed", message=text))
+                text += f" ({nowhere.message})" if nowhere else ""
             elif state is ReplicaState.BACKOFF and (
                 replica.attempt > 1 or self.now - replica.state_since >= SHOW_AFTER
             ):
+                code = replica.code or "engine_failing"
                 text = f"{replica.id} on node {name} keeps failing, the node tries again: {replica.message}"
-                self.waits.append(Wait(model_id=model.id, code=replica.code or "engine_failing", message=text))
+            if code:
+                self.waits.append(Wait(model_id=model.id, code=code, message=text, replica_id=replica.id))
+
+    def lost_words(self, replica: ReplicaView) -> str:
+        node = self.world.node(replica.node_id)
+        if node is None:
+            return "its node was removed"
+        if node.state is not NodeState.OFFLINE:
+            return f"node {node.name} does not run the module inference any more"
+        return f"node {node.name} is offline" + (f" and {node.maintenance_words}" if node.maintenance else "")
 
 
 def free_slot(replicas: Iterable[ReplicaView]) -> int:

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from cluster.domain.maintenance import Maintenance, words
+from cluster.domain.modules import Module
 from cluster.domain.states import NodeState, ReplicaState
+
+LEGACY_MODULES = frozenset({Module.INFERENCE.value, Module.ROUTER.value, Module.EDGE.value})
+"""What a node runs that is of a version without modules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +28,10 @@ class ProfileView:
     memory: int
     threads: int = 0  # 0: the node's default
     priority: int = 0
+    nodes: tuple[str, ...] = ()  # names of the only nodes it may run on; none: any
+
+    def may_run_on(self, node: NodeView) -> bool:
+        return not self.nodes or node.name in self.nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +43,24 @@ class ModelView:
     enabled: bool = True
     wanted: int = 1
     profiles: tuple[ProfileView, ...] = ()
+    external: bool = False  # a provider answers for it: nothing is placed
 
     @property
     def target(self) -> int:
         """Replicas it should have now."""
-        return self.wanted if self.enabled else 0
+        return self.wanted if self.enabled and not self.external else 0
+
+    def profile(self, profile_id: str | None) -> ProfileView | None:
+        return next((item for item in self.profiles if item.id == profile_id), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """A node that was not removed. `engines`: kind of engine -> why it cannot run, empty if it can."""
+    """A node that was not removed. `engines`: kind of engine -> why it cannot run, empty if it can.
+
+    `modules`: those that run there. `maintenance`: empty, cordoned or drained. `cards`: UUIDs of its accelerators;
+    `cards_maintenance`: the same as for the node, of single cards.
+    """
 
     id: str
     name: str
@@ -52,6 +69,32 @@ class NodeView:
     cores: int = 0
     memory_total: int = 0
     memory_available: int = 0
+    modules: frozenset[str] = LEGACY_MODULES
+    maintenance: str = ""
+    maintenance_why: str = ""
+    cards: tuple[str, ...] = ()
+    cards_maintenance: Mapping[str, str] = field(default_factory=dict)
+
+    def runs(self, module: Module) -> bool:
+        return module.value in self.modules
+
+    @property
+    def drained(self) -> bool:
+        return self.maintenance == Maintenance.DRAINED
+
+    @property
+    def maintenance_words(self) -> str:
+        return words(self.maintenance, self.maintenance_why) if self.maintenance else ""
+
+    @property
+    def cards_out(self) -> tuple[str, ...]:
+        """Its cards that are in maintenance."""
+        return tuple(uuid for uuid in self.cards if self.cards_maintenance.get(uuid))
+
+    @property
+    def usable_cards(self) -> tuple[str, ...]:
+        """The only cards that something new may use here; empty: no card is in maintenance, any may be used."""
+        return tuple(uuid for uuid in self.cards if uuid not in self.cards_out) if self.cards_out else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +115,7 @@ class ReplicaView:
     code: str = ""
     message: str = ""
     attempt: int = 0  # starts of this generation so far
+    cards: tuple[str, ...] = ()  # the only ones that it may use; none: any of its node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +156,30 @@ class World:
         return self._on_node.get(node_id, ())
 
     def state(self, replica: ReplicaView) -> ReplicaState:
-        """The replica's state, or LOST while its node is offline or was removed."""
+        """The replica's state, or LOST while its node is offline, runs no inference module, or was removed."""
         node = self.node(replica.node_id)
-        lost = node is None or node.state is NodeState.OFFLINE
+        lost = node is None or node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
         return ReplicaState.LOST if lost and replica.state is not ReplicaState.STOPPED else replica.state
+
+    def to_move(self, replica: ReplicaView) -> str:
+        """Why a replica shall leave the place where it is; empty if it may stay.
+
+        1. its node is drained
+        2. it may use a card that is drained
+        3. its profile may no longer run on its node
+        """
+        node, model = self.node(replica.node_id), self.model(replica.model_id)
+        if node is None:
+            return ""
+        if node.drained:  # 1
+            return f"node {node.name} is {node.maintenance_words}"
+        for uuid in replica.cards or node.cards:  # 2
+            if node.cards_maintenance.get(uuid) == Maintenance.DRAINED:
+                return f"card {uuid} of node {node.name} is drained"
+        profile = model.profile(replica.profile_id) if model else None
+        if profile is not None and not profile.may_run_on(node):  # 3
+            return f"profile {profile.name} may run only on {', '.join(profile.nodes)}"
+        return ""
 
 
 def _grouped(replicas: Iterable[ReplicaView], key: Callable[[ReplicaView], str]) -> dict[str, list[ReplicaView]]:

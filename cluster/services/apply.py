@@ -86,7 +86,7 @@ def _write(op: Op, world: World, serves: Mapping[str, Serve], actor: str) -> boo
     if isinstance(op, Stop):
         written, kind, text = same.update(run=False, why=op.reason), "replica_stopping", f"a replica of {name} stops"
     elif isinstance(op, Renew):
-        written = same.update(**_renewed(op, serves[op.profile_id]))
+        written = same.update(**_renewed(op, _told(serves[op.profile_id], world, replica.node_id)))
         kind, text = "replica_renewed", f"a replica of {name} starts anew as generation {op.generation}"
     else:
         gone = same if world.node(replica.node_id) is None else same.filter(state=ReplicaState.STOPPED.value)
@@ -100,6 +100,7 @@ def _start(op: Start, world: World, serve: Serve, actor: str) -> None:
     model, node = world.model(op.model_id), world.node(op.node_id)
     assert model is not None  # recheck saw them both
     assert node is not None
+    serve = _told(serve, world, node.id)
     Replica.objects.create(
         id=op.replica_id,
         model_id=model.id,
@@ -114,6 +115,12 @@ def _start(op: Start, world: World, serve: Serve, actor: str) -> None:
     _event(
         actor, "replica_placed", op.replica_id, f"a replica of {model.name} is placed on node {node.name}", op.reason
     )
+
+
+def _told(serve: Serve, world: World, node_id: str) -> Serve:
+    """What this node is told: the profile, and the only cards that it may use there while others are in maintenance."""
+    node = world.node(node_id)
+    return replace(serve, cards=node.usable_cards if node else ())
 
 
 def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:

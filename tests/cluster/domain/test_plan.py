@@ -14,6 +14,8 @@ from tests.cluster.builders import a_model, a_node, a_profile, a_replica
 
 MODEL, NODE = a_model(), a_node()
 REPLICA = a_replica(MODEL, NODE)
+LOADING = a_replica(MODEL, NODE, slot=1, state=ReplicaState.STARTING)
+FAILED = a_replica(MODEL, NODE, slot=2, state=ReplicaState.FAILED)
 WORLD = World(models=(MODEL,), nodes=(NODE,), replicas=(REPLICA,))
 EMPTY = replace(WORLD, replicas=())
 PROFILE = MODEL.profiles[0]
@@ -46,7 +48,12 @@ def renew(**fields: object) -> Renew:
         (renew(), replace(WORLD, replicas=(replace(REPLICA, run=False),)), "replica changed"),
         (renew(digest="other"), WORLD, "profile changed"),
         (renew(), EMPTY, "replica is gone"),
-        (Stop(replica_id=REPLICA.id, reason=""), WORLD, ""),
+        (Stop(replica_id=REPLICA.id, reason=""), WORLD, "no replica too many"),
+        (Stop(replica_id=REPLICA.id, reason=""), replace(WORLD, models=()), ""),
+        (Stop(replica_id=REPLICA.id, reason=""), replace(WORLD, replicas=(REPLICA, LOADING)), "no replica too many"),
+        (Stop(replica_id=LOADING.id, reason=""), replace(WORLD, replicas=(REPLICA, LOADING)), ""),
+        (Stop(replica_id=FAILED.id, reason=""), replace(WORLD, replicas=(REPLICA, FAILED)), ""),
+        (Stop(replica_id=FAILED.id, reason=""), replace(WORLD, replicas=(LOADING, FAILED)), "no replica too many"),
         (Stop(replica_id=REPLICA.id, reason=""), replace(WORLD, replicas=(replace(REPLICA, run=False),)), "already"),
         (Remove(replica_id=REPLICA.id, reason=""), WORLD, "may still run"),
         (Remove(replica_id=REPLICA.id, reason=""), replace(WORLD, nodes=()), ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -140,9 +141,17 @@ def test_case_4b_without_room_for_two_the_one_is_renewed_in_place_and_says_so() 
 
 def test_case_4b_one_that_does_not_serve_is_renewed_at_once() -> None:
     model, node = a_model(), a_node()
-    failed = a_replica(model, node, state=ReplicaState.FAILED)
-    op = only(reconcile(World(models=(newer(model),), nodes=(node,), replicas=(failed,)), NOW))
+    failing = a_replica(model, node, state=ReplicaState.BACKOFF)
+    op = only(reconcile(World(models=(newer(model),), nodes=(node,), replicas=(failing,)), NOW))
     assert isinstance(op, Renew)
+
+
+def test_case_5_a_failed_one_is_started_anew_on_its_node_when_its_profile_changes() -> None:
+    model, node = a_model(), a_node()
+    world = World(models=(newer(model),), nodes=(node,), replicas=(a_replica(model, node, state=ReplicaState.FAILED),))
+    for _ in range(6):
+        world = nodes_work(applied(world, reconcile(world, NOW)))
+    assert [(r.state, r.digest) for r in world.replicas] == [(READY, newer(model).profiles[0].digest)]
 
 
 def test_f19_case_4c_a_change_that_fits_nowhere_leaves_the_old_one_serving_and_says_so() -> None:
@@ -282,7 +291,10 @@ def worlds(draw: st.DrawFn) -> World:
 
 changes = st.lists(
     st.tuples(
-        st.sampled_from(["work", "lose", "return", "toggle", "scale", "renew", "fail", "free"]), st.integers(0, 99)
+        st.sampled_from(
+            ["work", "lose", "return", "toggle", "scale", "renew", "fail", "free", "maintain", "switch", "pin"]
+        ),
+        st.integers(0, 99),
     ),
     max_size=12,
 )
@@ -299,13 +311,20 @@ def changed(world: World, change: str, pick: int) -> World:
             replace(chosen, memory_available=chosen.memory_total) if change == "free" else replace(chosen, state=state)
         )
         return replace(world, nodes=tuple(new if node is chosen else node for node in world.nodes))
+    if change in ("maintain", "switch") and world.nodes:
+        chosen = world.nodes[pick % len(world.nodes)]
+        new = replace(chosen, maintenance=("", "cordoned", "drained")[pick % 3])
+        if change == "switch":
+            new = replace(chosen, modules=frozenset({"inference"} if pick % 2 else {"router"}))
+        return replace(world, nodes=tuple(new if node is chosen else node for node in world.nodes))
     if change == "fail" and world.replicas:
         chosen_replica = world.replicas[pick % len(world.replicas)]
         return with_replica(world, chosen_replica.id, state=ReplicaState.FAILED)
-    if change in ("toggle", "scale", "renew") and world.models:
+    if change in ("toggle", "scale", "renew", "pin") and world.models:
         model = world.models[pick % len(world.models)]
-        if change == "renew":
-            profiles = tuple(replace(p, digest=p.digest + f"+{pick}") for p in model.profiles)
+        if change in ("renew", "pin"):
+            fields: dict[str, Any] = {"nodes": ("a", "b")[pick % 3 :]} if change == "pin" else {}
+            profiles = tuple(replace(p, **(fields or {"digest": f"{p.digest}+{pick}"})) for p in model.profiles)
             after = replace(model, profiles=profiles)
         else:
             after = replace(model, enabled=not model.enabled) if change == "toggle" else replace(model, wanted=pick % 4)
