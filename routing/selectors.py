@@ -15,7 +15,7 @@ from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.models import Replica
 from cluster.wire import to_dict
-from routing.domain.snapshot import KeyEntry, ModelEntry, Snapshot
+from routing.domain.snapshot import KeyEntry, ModelEntry, Placed, Snapshot
 from routing.models import PublishedSnapshot, UsageRecord
 
 
@@ -24,22 +24,29 @@ def published() -> PublishedSnapshot | None:
 
 
 def published_version() -> str:
-    """Version of the snapshot that nodes should hold; empty before the first."""
+    """Version of the published snapshot; empty before the first."""
     row = PublishedSnapshot.objects.filter(id=PublishedSnapshot.ONLY).values_list("epoch", "counter").first()
     return f"{row[0]}:{row[1]}" if row else ""
 
 
 def compile_snapshot(*, now: float) -> Snapshot:
-    """The present view of keys and models, without its version. Nine queries, however many rows there are."""
+    """The present view of keys and models, without its version. Eleven queries, however many rows there are."""
     picture = cluster.world(now)
     _, statuses = cluster.statuses(picture, now)
-    replicas: dict[str, list[str]] = {}
+    states = {item.id: picture.state(item).value for item in picture.replicas}
+    placed: dict[str, list[Placed]] = {}
     contexts: dict[str, int] = {}
-    running = Replica.objects.filter(run=True).order_by("id").values_list("model_id", "id", "context")
-    for model_id, replica_id, context in running:
-        replicas.setdefault(model_id, []).append(replica_id)
+    running = Replica.objects.filter(run=True).order_by("id")
+    for model_id, replica_id, node_id, slots, context in running.values_list(
+        "model_id", "id", "node_id", "slots", "context"
+    ):
+        if replica_id not in states:
+            continue  # placed since the picture was made
+        entry = Placed(replica_id=replica_id, node_id=node_id, state=states[replica_id], slots=slots or 1)
+        placed.setdefault(model_id, []).append(entry)
         if context:
             contexts[model_id] = min(context, contexts.get(model_id, context))
+    moment = datetime.fromtimestamp(now, tz=UTC)
     return Snapshot(
         version="",
         made_at=now,
@@ -52,27 +59,53 @@ def compile_snapshot(*, now: float) -> Snapshot:
                 models=key.models,
                 expires_at=key.expires_at,
             )
-            for key in catalog.key_views(now=datetime.fromtimestamp(now, tz=UTC))
+            for key in catalog.key_views(now=moment)
         ),
         models=tuple(
-            _model(item, statuses[item.model_id], replicas.get(item.model_id, []), contexts.get(item.model_id))
+            _model(item, statuses[item.model_id], placed.get(item.model_id, []), contexts.get(item.model_id))
             for item in catalog.model_views()
             if item.model_id in statuses
         ),
+        admins=tuple(
+            AdminEntry(token_id=item.token_id, sha256=item.sha256, user=item.user, expires_at=item.expires_at)
+            for item in catalog.admin_views(now=moment)
+        ),
+        providers=providers(),
     )
 
 
-def _model(model: ModelView, status: ModelStatus, replicas: list[str], context: int | None) -> ModelEntry:
+def providers() -> tuple[ProviderEntry, ...]:
+    """The external providers, without their keys. One query."""
+    return tuple(
+        ProviderEntry(
+            provider_id=item.provider_id,
+            name=item.name,
+            url=item.url,
+            key_file=item.api_key_file,
+            key_digest=item.key_digest,
+        )
+        for item in catalog.provider_views()
+    )
+
+
+def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context: int | None) -> ModelEntry:
+    code, reason = status.code, status.reason
+    if model.enabled and not model.provider_enabled:
+        code, reason = "provider_disabled", "its provider is disabled: an administrator can enable it"
     return ModelEntry(
         name=model.name,
         created=int(model.created_at),
         owned_by=model.owner or "llmgw",
-        enabled=model.enabled,
-        code=status.code,
-        reason=status.reason,
-        replicas=tuple(replicas) if model.enabled else (),
+        enabled=model.enabled and model.provider_enabled,
+        code=code,
+        reason=reason,
+        replicas=tuple(item.replica_id for item in placed) if model.enabled else (),
+        placed=tuple(placed) if model.enabled else (),
         context=context,
         embeddings=model.embeddings,
+        first_byte_timeout=model.first_byte_timeout,
+        idle_timeout=model.idle_timeout,
+        external=External(provider_id=model.provider_id, model=model.provider_model) if model.external else None,
     )
 
 

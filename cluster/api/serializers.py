@@ -103,9 +103,7 @@ class NodeOut(serializers.ModelSerializer[Node]):
         """Replicas that are to leave and for which there is no place yet."""
         if not node.maintenance and not node.cards_maintenance:
             return []
-        if "moves" not in self.context:  # one plan for the whole page, and only where there is maintenance
-            self.context["moves"] = waiting_to_move()
-        found: list[dict[str, str]] = self.context["moves"].get(node.id, [])
+        found: list[dict[str, str]] = self.context["moves"]().get(node.id, [])
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
@@ -50,8 +51,11 @@ class Nodes(Rows):
 
     def get_serializer_context(self) -> dict[str, Any]:
         fake = getattr(self, "swagger_fake_view", False)
-        more = {} if fake else {"clock": selectors.clock(), "setup": selectors.cluster_setup()}
-        return {**super().get_serializer_context(), **more}
+        context = super().get_serializer_context()
+        if not fake:
+            moves = cache(selectors.waiting_to_move)  # one plan for the whole page, only if a row asks for it
+            context |= {"clock": selectors.clock(), "setup": selectors.cluster_setup(), "moves": moves}
+        return context
 
     @extend_schema(request=MaintenanceIn)
     def cordon(self, request: Request, ref: str) -> Response:
