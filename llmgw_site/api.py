@@ -30,7 +30,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.services import tokens
-from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
+from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused, envelope
 
 log = logging.getLogger("llmgw.web")
 
@@ -146,24 +146,6 @@ class Pages(PageNumberPagination):
 _FIELD_CODES = {"required": "missing_field"}
 _OUR_CODES = ("unknown_field", "invalid_value")
 """DRF's many codes of a wrong value are one of ours: `param` and the message say the rest."""
-
-_TYPES = {
-    Kind.UNAUTHORIZED: "authentication_error",
-    Kind.FORBIDDEN: "permission_error",
-    Kind.NOT_FOUND: "not_found_error",
-    Kind.CONFLICT: "conflict_error",
-    Kind.LIMITED: "rate_limit_error",
-    Kind.UNAVAILABLE: "unavailable_error",
-}
-
-
-def envelope(refused: Refused) -> dict[str, Any]:
-    """A refusal as the answer's body."""
-    kind = _TYPES.get(refused.kind)
-    if kind is None:
-        kind = "server_error" if HTTP_STATUS[refused.kind] >= 500 else "invalid_request_error"
-    error = {"message": refused.message, "type": kind, "code": refused.code, "param": refused.param}
-    return {"error": {**error, **({"extra": refused.extra} if refused.extra else {})}}
 
 
 def render_exception(error: Exception, context: dict[str, Any]) -> Response:

@@ -10,10 +10,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from catalog.services import actors, keys
-from llmgw_site.api import envelope
 from llmgw_site.console import access, selectors
 from llmgw_site.console.theme import MAY_CHAT
-from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
+from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused, envelope
 
 KEY_LIFE = timedelta(hours=1)
 

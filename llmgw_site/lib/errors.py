@@ -96,3 +96,21 @@ HTTP_STATUS: dict[Kind, int] = {
     Kind.INTERNAL: 500,
 }
 """The mapping both renderers share, so that a code has one status everywhere."""
+
+_ADMIN_TYPES = {
+    Kind.UNAUTHORIZED: "authentication_error",
+    Kind.FORBIDDEN: "permission_error",
+    Kind.NOT_FOUND: "not_found_error",
+    Kind.CONFLICT: "conflict_error",
+    Kind.LIMITED: "rate_limit_error",
+    Kind.UNAVAILABLE: "unavailable_error",
+}
+
+
+def envelope(refused: Refused) -> dict[str, Any]:
+    """A refusal as the body of the admin API's answer, whoever answers."""
+    kind = _ADMIN_TYPES.get(refused.kind)
+    if kind is None:
+        kind = "server_error" if HTTP_STATUS[refused.kind] >= 500 else "invalid_request_error"
+    error = {"message": refused.message, "type": kind, "code": refused.code, "param": refused.param}
+    return {"error": {**error, **({"extra": refused.extra} if refused.extra else {})}}

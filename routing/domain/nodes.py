@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import affinity
 
 
@@ -28,6 +30,28 @@ class Rule:
     @property
     def follows_sessions(self) -> bool:
         return self.affinity or self.strategy is Strategy.AFFINITY
+
+
+def read_rule(value: Any, before: Rule) -> Rule:
+    """A rule from `{"strategy": NAME, "affinity": true}`; without `affinity` that stays as before. Raises Refused (400)."""
+    if not isinstance(value, dict):
+        raise Refused(Kind.INVALID, "not_an_object", 'Send an object such as {"strategy": "load_based"}.')
+    unknown = sorted(str(name) for name in value.keys() - {"strategy", "affinity"})
+    if unknown:
+        raise Refused(
+            Kind.INVALID, "unknown_field", f"There is no {unknown[0][:100]} here: strategy, affinity.", param=unknown[0]
+        )
+    name, option = value.get("strategy"), value.get("affinity", before.affinity)
+    if not isinstance(name, str) or name not in list(Strategy):
+        raise Refused(
+            Kind.INVALID,
+            "invalid_strategy",
+            f"There is no strategy {str(name)[:100]!r}: write one of {', '.join(Strategy)}.",
+            param="strategy",
+        )
+    if not isinstance(option, bool):
+        raise Refused(Kind.INVALID, "invalid_type", "'affinity' must be true or false.", param="affinity")
+    return Rule(strategy=Strategy(name), affinity=option)
 
 
 class Works(StrEnum):

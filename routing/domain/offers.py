@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from routing.domain.choose import Route
 from routing.domain.nodes import Works
 from routing.domain.snapshot import ModelEntry, Placed
 
@@ -36,6 +37,31 @@ class NodeOffers:
 
     node_id: str
     models: tuple[Offer, ...] = ()
+
+
+_NEAREST = ("ready", "starting", "backoff", "draining", "pending")
+
+
+def own_offer(route: Route, *, in_flight: Mapping[str, int], said: Mapping[str, Mapping[str, Any]]) -> Offer | None:
+    """What this node offers of a model from its own engines; None: nothing. `in_flight` and `said` are by replica.
+
+    1. ready engines: slots and requests of all, the least context, and what the first says that says anything
+    2. none ready: the replica that is nearest to it says why
+    """
+    seats = route.seats
+    if seats:  # 1
+        contexts = [seat.context for seat in seats if seat.context]
+        return Offer(
+            model=route.model.name,
+            slots=sum(max(1, seat.slots) for seat in seats),
+            in_flight=sum(in_flight.get(seat.replica_id, 0) for seat in seats),
+            context=min(contexts, default=None),
+            said=dict(next((said[seat.replica_id] for seat in seats if seat.replica_id in said), {})),
+        )
+    if not route.waiting:
+        return None
+    nearest = min(route.waiting, key=lambda w: _NEAREST.index(w.state) if w.state in _NEAREST else len(_NEAREST))  # 2
+    return Offer(model=route.model.name, serving_state=nearest.state, code=nearest.code, message=nearest.message)
 
 
 def works(state: str) -> Works:

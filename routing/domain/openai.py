@@ -6,7 +6,7 @@ Source: OpenAI's API reference (chat completions, completions, embeddings, model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,12 +205,15 @@ def error_body(error: Refused) -> bytes:
     return orjson.dumps({"error": {**error.extra, **shape}})
 
 
-def model_object(entry: ModelEntry) -> dict[str, Any]:
-    return {"id": entry.name, "object": "model", "created": entry.created, "owned_by": entry.owned_by}
+def model_object(entry: ModelEntry, said: Mapping[str, Any]) -> dict[str, Any]:
+    """A model in the list; `said` is what engines say of it, which never changes what the catalogue says."""
+    known = {"context_length": entry.context} if entry.context else {}
+    own = {"id": entry.name, "object": "model", "created": entry.created, "owned_by": entry.owned_by}
+    return {**own, **known, **said, **own}
 
 
-def model_list(entries: Iterable[ModelEntry]) -> bytes:
-    return orjson.dumps({"object": "list", "data": [model_object(entry) for entry in entries]})
+def model_list(entries: Iterable[tuple[ModelEntry, Mapping[str, Any]]]) -> bytes:
+    return orjson.dumps({"object": "list", "data": [model_object(entry, said) for entry, said in entries]})
 
 
 _ENGINE_CODES = {

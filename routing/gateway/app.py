@@ -23,6 +23,7 @@ from routing.gateway.chat import Generate, Parts
 from routing.gateway.errors import JSON, Headers, internal, render, stopping
 from routing.gateway.exchange import CLIENT_GONE, ClientGone, Exchange, Receive, Scope, Send
 from routing.gateway.metrics import UNKNOWN
+from routing.gateway.node_api import NodeApi
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +33,12 @@ Work = Callable[[Exchange], Awaitable[None]]
 class App:
     """Made by lifespan.build; `web` answers what is not ours."""
 
-    def __init__(self, parts: Parts, access: AccessLog, web: Any) -> None:
+    def __init__(self, parts: Parts, access: AccessLog, web: Any, node_api: NodeApi) -> None:
         self.active: set[Exchange] = set()
         self._parts = parts
         self._access = access
         self._web = web
+        self._node_api = node_api
         self._generate = Generate(parts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,6 +55,9 @@ class App:
             if path in ("/healthz", "/readyz"):
                 await self._health(path, scope["method"], send)
                 return
+            if self._node_api.serves(path):
+                await self._node_api(scope, receive, send)
+                return
         await self._web(scope, receive, send)
 
     def _other(self, path: str, method: str) -> tuple[str, Work]:
@@ -63,7 +68,7 @@ class App:
     async def _models(self, exchange: Exchange) -> None:
         view = self._parts.table.view
         exchange.key = identify(exchange.authorization, view.keys, known=bool(view.version), now=exchange.started_at)
-        await listing.answer(exchange, view, exchange.key)
+        await listing.answer(exchange, view, exchange.key, self._parts.peers)
 
     # --- the frame ---
 

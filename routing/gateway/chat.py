@@ -19,6 +19,7 @@ from routing.gateway.forward import forward
 from routing.gateway.ledger import Ledger
 from routing.gateway.load import Flights
 from routing.gateway.metrics import UNKNOWN, Metrics
+from routing.gateway.peers import Peers
 from routing.gateway.table import Table
 from routing.gateway.upstream import Broken, Upstream, UpstreamError
 
@@ -35,6 +36,7 @@ class Parts:
     table: Table
     ledger: Ledger
     flights: Flights
+    peers: Peers
     metrics: Metrics
     upstream: Upstream
 

@@ -12,13 +12,21 @@ from typing import Any
 from llmgw_site.lib.clock import Clock, SystemClock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
+from routing.domain.choose import Route
+from routing.domain.offers import Offer, own_offer
 from routing.gateway.access import AccessLog
 from routing.gateway.app import App
 from routing.gateway.chat import Parts
 from routing.gateway.ledger import Ledger
 from routing.gateway.load import Flights, LoadReporter
+from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics, MetricsApp
+from routing.gateway.node_api import NodeApi
 from routing.gateway.node_listener import MAX_BODY, NodeListener
+from routing.gateway.peers import Peers
+from routing.gateway.polling import Poller
+from routing.gateway.remote import Remote
+from routing.gateway.strategy import StoredRule
 from routing.gateway.table import Table, View
 from routing.gateway.upstream import Target, Upstream
 from routing.gateway.web_proxy import CLIENT, NODE, WebProxy
@@ -40,19 +48,29 @@ class Gateway:
         self.upstream = Upstream(connect_timeout=config.connect_timeout)
         self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
         self.table = Table(config, on_change=self._changed)
+        self.members = Members(config, clock)
+        self.remote = Remote(self.members, self.upstream)
+        self.rule = StoredRule(config.router_file)
+        self.peers = Peers(
+            config, clock, self.members, view=lambda: self.table.view, rule=lambda: self.rule.rule, own=self._own_offer
+        )
+        self.metrics.follow(self.peers, self.members)
+        node_api = NodeApi(config, self.members, self.peers, self.rule, lambda: self.table.view)
         parts = Parts(
             config=config,
             clock=clock,
             table=self.table,
             ledger=self.ledger,
             flights=self.flights,
+            peers=self.peers,
             metrics=self.metrics,
             upstream=self.upstream,
         )
-        self.app = App(parts, AccessLog(config), WebProxy(config, self.upstream, listener=CLIENT))
+        self.app = App(parts, AccessLog(config), WebProxy(config, self.upstream, listener=CLIENT), node_api)
         self.node_app = NodeListener(WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY))
         self.metrics_app = MetricsApp(self.metrics, self.upstream, Target("web", 80, uds=str(config.web_socket)))
         self._reporter = LoadReporter(self.flights, config.agent_socket)
+        self._poller = Poller(config, clock, self.members, self.peers, self.remote.ask)
         self._tasks: list[asyncio.Task[None]] = []
         self._pings: set[asyncio.Task[None]] = set()
 
@@ -62,7 +80,9 @@ class Gateway:
         _allow_files(self.config.max_connections)
         self.ledger.start()
         self.table.look()
-        for run in (self.table.watch, self._reporter.run, self._tick):
+        self.members.look()
+        self.rule.load()
+        for run in (self.table.watch, self.members.watch, self._reporter.run, self._poller.run, self._tick):
             self._tasks.append(asyncio.get_running_loop().create_task(_for_ever(run)))
 
     async def stop(self) -> None:
@@ -74,6 +94,9 @@ class Gateway:
         self._tasks.clear()
         await self.upstream.close()
         self.ledger.stop()
+
+    def _own_offer(self, route: Route) -> Offer | None:
+        return own_offer(route, in_flight=self.flights.counts, said={})
 
     def _changed(self, view: View) -> None:
         self.flights.follow(view.replicas)

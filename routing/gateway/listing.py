@@ -1,4 +1,4 @@
-"""/v1/models: what this key may use, in OpenAI's shape."""
+"""/v1/models: what this key may use, in OpenAI's shape, with what engines say of it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from routing.domain.openai import model_list, model_not_found, model_object
 from routing.domain.snapshot import KeyEntry
 from routing.gateway.errors import JSON, Headers
 from routing.gateway.exchange import Exchange
+from routing.gateway.peers import Peers
 from routing.gateway.table import View
 
 PATH = "/v1/models"
 
 
-def models(view: View, key: KeyEntry) -> bytes:
-    """The enabled models of the catalogue that this key may use, by name; whether one is ready is another question."""
-    entries = [route.model for name, route in sorted(view.routes.items()) if allowed(key, name)]
-    return model_list(entry for entry in entries if entry.enabled)
+def models(view: View, key: KeyEntry, peers: Peers) -> bytes:
+    """The models that this key may use and that some live node serves or shall serve, by name."""
+    listed = peers.listed()
+    return model_list((view.routes[name].model, said) for name, said in listed.items() if allowed(key, name))
 
 
-def one_model(view: View, key: KeyEntry, name: str) -> bytes | Refused:
-    """One model; refused as a chat with it would be when it is unknown, not allowed, or disabled."""
+def one_model(view: View, key: KeyEntry, name: str, peers: Peers) -> bytes | Refused:
+    """One model; refused as a chat with it would be when it is unknown, not allowed, disabled, or every node is down."""
     route = view.routes.get(name)
     if route is None or not allowed(key, name):
         return model_not_found(name)
-    return orjson.dumps(model_object(route.model)) if route.model.enabled else disabled(route.model)
+    if not route.model.enabled:
+        return disabled(route.model)
+    said = peers.listed_one(route)
+    return peers.refusal(route) if said is None else orjson.dumps(model_object(route.model, said))
 
 
-async def answer(exchange: Exchange, view: View, key: KeyEntry) -> None:
+async def answer(exchange: Exchange, view: View, key: KeyEntry, peers: Peers) -> None:
     """GET /v1/models and GET /v1/models/{id}; an id may hold slashes."""
     name = exchange.scope["path"][len(PATH) + 1 :]
-    body = one_model(view, key, name) if name else models(view, key)
+    body = one_model(view, key, name, peers) if name else models(view, key, peers)
     if isinstance(body, Refused):
         raise body
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from routing.gateway.load import Flights
+from routing.gateway.peers import Cluster, Peers
 from routing.gateway.upstream import Target, Upstream, UpstreamError
 
 UNKNOWN = "unknown"
@@ -37,6 +38,32 @@ class _InFlight(Collector):
         for name in flights.replicas.keys() | flights.counts.keys():
             family.add_metric([name], flights.counts.get(name, 0))
         yield family
+
+
+class _Nodes(Collector):
+    """What goes to other nodes, read from the live counts; a node that went from the map has no series."""
+
+    def __init__(self, peers: Peers, cluster: Cluster) -> None:
+        self._peers = peers
+        self._cluster = cluster
+
+    def collect(self) -> Iterable[Metric]:
+        flying = GaugeMetricFamily(
+            "llmgw_node_requests_in_flight", "Requests in progress at another node", labels=["node"]
+        )
+        missed = CounterMetricFamily(
+            "llmgw_node_unreachable", "Requests that could not connect to another node", labels=["node"]
+        )
+        counts: dict[str, int] = {}
+        for (node_id, _), count in self._peers.in_flight.items():
+            counts[node_id] = counts.get(node_id, 0) + count
+        known = self._cluster.map
+        for node in known.nodes if known is not None else ():
+            if node.node_id != self._cluster.node_id:
+                flying.add_metric([node.name], counts.get(node.node_id, 0))
+                missed.add_metric([node.name], self._peers.unreachable_counts.get(node.node_id, 0))
+        yield flying
+        yield missed
 
 
 class Metrics:
@@ -81,6 +108,10 @@ class Metrics:
             "llmgw_event_loop_lag_max_seconds", "The greatest lag of the last minute", registry=registry
         )
         self._children: dict[tuple[Any, ...], Any] = {}
+
+    def follow(self, peers: Peers, cluster: Cluster) -> None:
+        """Show what goes to other nodes too."""
+        self.registry.register(_Nodes(peers, cluster))
 
     def _child(self, metric: Any, *labels: str) -> Any:
         key = (metric, *labels)

@@ -70,7 +70,7 @@ class Standing:
 
 
 class Peers:
-    """See the module. `rule` says how to choose; `own` gives what this node itself offers."""
+    """See the module. `rule` says how to choose; `own` what this node itself offers of a model."""
 
     def __init__(
         self,
@@ -80,13 +80,15 @@ class Peers:
         *,
         view: Callable[[], View],
         rule: Callable[[], Rule] = Rule,
-        own: Callable[[], Mapping[str, Offer]] = dict,
+        own: Callable[[Route], Offer | None] = lambda route: None,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.in_flight: dict[tuple[str, str], int] = {}
         """Requests of this node in progress at others, by node and model; never zero."""
         self.unreachable_counts: dict[str, int] = {}
         """How often a request could not reach a node, by node."""
+        self.suspects: set[str] = set()
+        """Nodes that should be asked at once, since a request has just found them gone."""
         self.standings: dict[str, Standing] = {}
         self._config = config
         self._clock = clock
@@ -124,7 +126,7 @@ class Peers:
             without=without,
         )
         if found is None:
-            return self._refuse(route, rows)
+            return self.refusal(route)
         if rule.strategy is Strategy.ROUND_ROBIN:
             self._last[model] = found.node_id
         return next(row.node for row in rows if row.node.node_id == found.node_id)
@@ -156,6 +158,7 @@ class Peers:
         standing.skipped_until = now + self._config.node_skip
         if standing.down_since is None:
             standing.down_since = now
+            self.suspects.add(node_id)
         self.unreachable_counts[node_id] = self.unreachable_counts.get(node_id, 0) + 1
 
     def reached(self, node_id: str) -> None:
@@ -172,15 +175,14 @@ class Peers:
         return self._clock.monotonic() - standing.down_since
 
     def _candidate(self, row: Row, model: str, now: float) -> Candidate:
-        key = row.node.node_id, model
-        standing = self.standings.get(row.node.node_id)
-        latency, at = self._latency.get(key, (None, 0.0))
+        node_id = row.node.node_id
+        standing = self.standings.get(node_id)
         return Candidate(
-            node_id=row.node.node_id,
+            node_id=node_id,
             state=row.state,
             skipped=standing is not None and (standing.silent or now < standing.skipped_until),
-            in_flight=self.in_flight.get(key, 0),
-            latency=latency if now - at <= FRESH else None,
+            in_flight=self.in_flight.get((node_id, model), 0),
+            latency=self._recent(node_id, model, now),
             slots=row.slots,
         )
 
@@ -196,10 +198,6 @@ class Peers:
         if rows is None:
             rows = self._rows[model.name] = tuple(self._find(model, nodes, view.made_at))
         return rows
-
-    def forget_rows(self) -> None:
-        """What nodes serve has changed."""
-        self._rows.clear()
 
     def _find(self, model: ModelEntry, nodes: ModuleMap | None, made_at: float) -> list[Row]:
         """1. nodes that run the module and are not offline, by what is known of the model there; 2. the others."""
@@ -234,29 +232,65 @@ class Peers:
             )
         return rows
 
-    def _refuse(self, route: Route, rows: tuple[Row, ...]) -> Refused:
+    def refusal(self, route: Route) -> Refused:
         """503, never 404: the model is in the catalogue, whatever becomes of its nodes."""
+        rows = self.rows(route.model)
         waiting = tuple(Waiting(state=row.serving_state, code=row.code, message=row.message) for row in rows)
         return not_ready(Route(model=route.model, waiting=route.waiting + waiting))
 
     def listed(self) -> dict[str, Mapping[str, Any]]:
         """The models of the catalogue that are offered now, by name, each with what engines say of it."""
-        view = self._view()
-        own = self._own()
-        names: dict[str, Mapping[str, Any]] = {}
-        for name in sorted(view.routes):
-            entry = view.routes[name].model
-            rows = self.rows(entry)
-            up = [row.node.node_id for row in rows if self._up(row)]
-            offers = [own[name]] if name in own else []
-            for node_id in up:
-                standing = self.standings.get(node_id)
-                if standing is not None and standing.offers is not None and name in standing.offers:
-                    offers.append(standing.offers[name])
-            shall = {item.node_id for item in entry.placed} | {row.node.node_id for row in rows}
-            if listed(entry, placed_on=shall, offered=bool(offers), up={*up, self._cluster.node_id}):
-                names[name] = merged(offers)
-        return names
+        routes = self._view().routes
+        found = ((name, self.listed_one(routes[name])) for name in sorted(routes))
+        return {name: said for name, said in found if said is not None}
+
+    def listed_one(self, route: Route) -> Mapping[str, Any] | None:
+        """What engines say of this model; None: it is not offered now."""
+        entry = route.model
+        rows = self.rows(entry)
+        up = [row.node.node_id for row in rows if self._up(row)]
+        own = self._own(route)
+        offers = [] if own is None else [own]
+        for node_id in up:
+            standing = self.standings.get(node_id)
+            if standing is not None and standing.offers is not None and entry.name in standing.offers:
+                offers.append(standing.offers[entry.name])
+        shall = {item.node_id for item in entry.placed} | {row.node.node_id for row in rows}
+        seen = listed(entry, placed_on=shall, offered=bool(offers), up={*up, self._cluster.node_id})
+        return merged(offers) if seen else None
+
+    def offers(self) -> NodeOffers:
+        """What this node itself offers: the answer to GET /api/v1/node/models."""
+        own = (self._own(route) for _, route in sorted(self._view().routes.items()) if route.model.enabled)
+        return NodeOffers(node_id=self._cluster.node_id, models=tuple(offer for offer in own if offer is not None))
+
+    def shown(self, model: ModelEntry) -> list[dict[str, Any]]:
+        """The other nodes that serve this model or shall, for administrators."""
+        told = []
+        for row in self.rows(model):
+            node_id = row.node.node_id
+            down, latency = self.down_for(node_id), self._recent(node_id, model.name, self._clock.monotonic())
+            told.append(
+                {
+                    "model": model.name,
+                    "node": row.node.name,
+                    "node_id": node_id,
+                    "serving_state": row.serving_state,
+                    "down_for_s": None if down is None else round(down, 1),
+                    "in_flight": self.in_flight.get((node_id, model.name), 0),
+                    "answer_s": None if latency is None else round(latency, 6),
+                }
+            )
+        return told
+
+    def heard_at(self, node_id: str) -> float | None:
+        """Cluster time at which it last said what it serves; None: it has not been asked, or never answered."""
+        standing = self.standings.get(node_id)
+        return standing.heard_at or None if standing is not None else None
+
+    def _recent(self, node_id: str, model: str, now: float) -> float | None:
+        latency, at = self._latency.get((node_id, model), (None, 0.0))
+        return latency if now - at <= FRESH else None
 
     def _up(self, row: Row) -> bool:
         standing = self.standings.get(row.node.node_id)
@@ -279,6 +313,13 @@ class Peers:
         if standing.down_since is None:
             standing.down_since = self._clock.monotonic()
         self._rows.clear()
+
+    def unknown(self, node_id: str) -> None:
+        """It is no longer asked, so nothing is known of what it serves."""
+        standing = self.standings.get(node_id)
+        if standing is not None:
+            standing.silent, standing.offers = False, None
+            self._rows.clear()
 
     def keep(self, node_ids: Collection[str]) -> None:
         """Forget the nodes that are no longer in the map; what is in progress there ends by itself."""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.exceptions import ValidationError
 
-from llmgw_site.api import as_refused, depth, envelope
-from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
+from llmgw_site.api import as_refused, depth
+from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused, envelope
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
-from llmgw_site.api import envelope
-from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.errors import Kind, Refused, envelope
 from llmgw_site.schema import operations
 
 pytestmark = pytest.mark.django_db

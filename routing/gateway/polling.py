@@ -1,0 +1,143 @@
+"""Asks the other nodes what they serve: GET /api/v1/node/models, in the background.
+
+Every node that runs inference or cloud, each CONFIG.peers_refresh; at once where a node is new in the map, has changed
+there, or was just found gone by a request; soon again where it did not answer. Only routers ask, and edges. Each
+question has its own time, size and task, so one slow node, or one that answers with garbage, spoils nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable
+from typing import Protocol
+
+import orjson
+
+from cluster.domain.modules import MapNode, Module
+from cluster.domain.states import NodeState
+from cluster.wire import WireError, from_dict
+from llmgw_site.lib.clock import Clock
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.logs import event
+from routing.domain.offers import NodeOffers
+from routing.gateway.peers import Cluster, Peers
+from routing.gateway.remote import Answer
+from routing.gateway.upstream import UpstreamError
+
+log = logging.getLogger(__name__)
+
+PATH = "/api/v1/node/models"
+TIMEOUT = 5.0
+"""Seconds that a node has for its answer."""
+AGAIN = 5.0
+"""Seconds after which a node that did not answer is asked again, if that is sooner than the next time."""
+AT_ONCE = 32
+"""Questions under way at the same time."""
+LOOK = 0.2
+"""Seconds between two looks at who is due."""
+
+
+class Ask(Protocol):
+    """`Remote.ask`."""
+
+    def __call__(self, node: MapNode, *, method: str, path: str, timeout: float) -> Awaitable[Answer]: ...
+
+
+class Poller:
+    """Feeds `Peers`; `run` never ends."""
+
+    def __init__(self, config: Config, clock: Clock, cluster: Cluster, peers: Peers, ask: Ask) -> None:
+        self._refresh = config.peers_refresh
+        self._clock = clock
+        self._cluster = cluster
+        self._peers = peers
+        self._ask = ask
+        self._due: dict[str, float] = {}  # by node id, monotonic
+        self._seen: dict[str, tuple[object, ...]] = {}  # what of a node, when it changes, is a reason to ask at once
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._failing: dict[str, str] = {}  # node id to what is wrong; logged when it changes
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(LOOK)
+        finally:
+            for task in self._under_way.values():
+                task.cancel()
+
+    def look(self) -> None:
+        """Begin to ask whoever is due."""
+        nodes = self._nodes()
+        self._follow(nodes)
+        now = self._clock.monotonic()
+        for node_id in sorted(nodes, key=lambda item: self._due[item]):
+            if self._due[node_id] > now or len(self._under_way) >= AT_ONCE:
+                break
+            if node_id not in self._under_way:
+                self._due[node_id] = now + self._refresh
+                task = asyncio.get_running_loop().create_task(self._one(nodes[node_id]))
+                self._under_way[node_id] = task
+                task.add_done_callback(functools.partial(self._ended, node_id))
+
+    def _ended(self, node_id: str, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(node_id, None)
+
+    def _nodes(self) -> dict[str, MapNode]:
+        """Who is to be asked."""
+        found = self._cluster.map
+        if found is None or not (self._cluster.runs(Module.ROUTER) or self._cluster.runs(Module.EDGE)):
+            return {}
+        return {
+            node.node_id: node
+            for node in found.nodes
+            if node.node_id != self._cluster.node_id
+            and node.state != NodeState.OFFLINE
+            and (node.runs(Module.INFERENCE) or node.runs(Module.CLOUD))
+        }
+
+    def _follow(self, nodes: dict[str, MapNode]) -> None:
+        for node_id in [item for item in self._due if item not in nodes]:
+            del self._due[node_id]
+            self._seen.pop(node_id, None)
+            self._failing.pop(node_id, None)
+            self._peers.unknown(node_id)
+        for node_id, node in nodes.items():
+            seen = (node.address, node.public_key, node.state, node.modules)
+            if self._seen.get(node_id) != seen:
+                self._seen[node_id], self._due[node_id] = seen, 0.0
+        for node_id in self._peers.suspects & nodes.keys():
+            self._due[node_id] = 0.0
+        self._peers.suspects.clear()
+        known = self._cluster.map
+        if known is not None:
+            self._peers.keep({node.node_id for node in known.nodes})
+
+    async def _one(self, node: MapNode) -> None:
+        """1. no answer in time: silent; 2. an answer that is none: up, and nothing is known; 3. what it offers."""
+        node_id = node.node_id
+        try:
+            answer = await self._ask(node, method="GET", path=PATH, timeout=TIMEOUT)
+        except UpstreamError as error:  # 1
+            self._peers.silent(node_id)
+            self._due[node_id] = self._clock.monotonic() + min(AGAIN, self._refresh)
+            self._note(node, f"{type(error).__name__}: {error}")
+            return
+        wrong = f"status {answer.status}" if answer.status != 200 else ""
+        offers = None
+        if not wrong:
+            try:
+                offers = from_dict(NodeOffers, orjson.loads(answer.body))
+            except (orjson.JSONDecodeError, WireError) as error:
+                wrong = str(error)
+        self._peers.heard(node_id, offers)  # 2 3
+        self._note(node, wrong)
+
+    def _note(self, node: MapNode, wrong: str) -> None:
+        if wrong != self._failing.get(node.node_id, ""):
+            self._failing[node.node_id] = wrong
+            name = "peer_failing" if wrong else "peer_answers"
+            level = logging.WARNING if wrong else logging.INFO
+            event(log, name, level=level, node=node.name, node_id=node.node_id, why=wrong[:300] or None)
