@@ -15,7 +15,7 @@ from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.models import Replica
 from cluster.wire import to_dict
-from routing.domain.snapshot import KeyEntry, ModelEntry, Placed, Snapshot
+from routing.domain.snapshot import AdminEntry, External, KeyEntry, ModelEntry, Placed, ProviderEntry, Snapshot
 from routing.models import PublishedSnapshot, UsageRecord
 
 
@@ -30,7 +30,7 @@ def published_version() -> str:
 
 
 def compile_snapshot(*, now: float) -> Snapshot:
-    """The present view of keys and models, without its version. Eleven queries, however many rows there are."""
+    """The present view of keys and models, without its version. Twelve queries, however many rows there are."""
     picture = cluster.world(now)
     _, statuses = cluster.statuses(picture, now)
     states = {item.id: picture.state(item).value for item in picture.replicas}
