@@ -1,8 +1,9 @@
-"""Writes of routing: the published snapshot, and usage records."""
+"""Writes of routing: the published snapshot, what of it a node is given, and usage records."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +13,19 @@ from typing import Any
 import orjson
 from django.db import transaction
 
-from catalog.services import keys
+from catalog import selectors as catalog
+from catalog.services import keys, providers
 from cluster import selectors as cluster
-from cluster.services import identity
+from cluster.domain.modules import Module, ModuleState
+from cluster.models import Node
+from cluster.services import identity, setup
 from cluster.services.locks import plan_lock
 from cluster.wire import WireError, from_dict, to_dict
 from llmgw_site.lib.logs import event
+from llmgw_site.lib.sealing import WrongSecret, seal
 from routing import selectors
 from routing.domain.records import Outcome, UsageRecord
+from routing.domain.snapshot import ProviderEntry
 from routing.models import PublishedSnapshot
 from routing.models import UsageRecord as Row
 
@@ -50,18 +56,72 @@ def publish() -> str:
             return current.version
         counter = current.counter + 1 if current is not None and current.epoch == epoch else 1
         version = f"{epoch}:{counter}"
-        payload = orjson.dumps(to_dict(dataclasses.replace(snapshot, version=version))).decode()
+        told = to_dict(dataclasses.replace(snapshot, version=version))
+        del told["providers"]  # for some nodes only: see payload_for
         PublishedSnapshot.objects.update_or_create(
             id=PublishedSnapshot.ONLY,
             defaults={
                 "epoch": epoch,
                 "counter": counter,
                 "digest": fresh,
-                "payload": payload,
+                "payload": orjson.dumps(told).decode(),
                 "made_at": datetime.fromtimestamp(now, tz=UTC),
             },
         )
     return version
+
+
+def version_for(node: Node | None) -> str:
+    """Version of the snapshot that this node should hold; empty before the first.
+
+    A node that runs the cloud module is given more, and sealed to it: so its version is another, and it asks anew when
+    the module starts, or when the node has joined with a new key.
+    """
+    version = selectors.published_version()
+    return version + _mark(node) if version and node is not None and reads_providers(node) else version
+
+
+def payload_for(*, node: Node, key: bytes) -> bytes:
+    """The published snapshot as this node is given it; `key`: the pairwise key of the node and the controllers.
+
+    The providers are put behind the rest without reading it: a snapshot may have megabytes.
+    """
+    row = selectors.published()
+    if row is None:
+        publish()
+        row = selectors.published()
+    payload = row.payload.encode() if row else b""
+    if row is None or not reads_providers(node):
+        return payload
+    named = payload.replace(row.version.encode(), (row.version + _mark(node)).encode(), 1)
+    return named[:-1] + b',"providers":' + orjson.dumps([to_dict(item) for item in _sealed_to(key)]) + b"}"
+
+
+def reads_providers(node: Node) -> bool:
+    """Whether this node may have the providers' keys: it runs the cloud module, and the cluster setup agrees."""
+    if not any(item.get("name") == Module.CLOUD and item.get("state") == ModuleState.RUNNING for item in node.modules):
+        return False
+    roles = setup.roles_for(node)
+    return roles is None or Module.CLOUD in roles
+
+
+def _sealed_to(key: bytes) -> list[ProviderEntry]:
+    """The providers, each with its key sealed anew, for the one node that shares `key` with the controllers."""
+    kept, entries = catalog.sealed_keys(), []
+    for entry in selectors.providers():
+        sealed = kept.get(entry.provider_id)
+        try:
+            text = providers.unsealed(entry.provider_id, sealed) if sealed else ""
+        except WrongSecret:
+            event(log, "provider_key_sealed", level=logging.ERROR, provider=entry.name, cure="set the key anew")
+            text = ""
+        fresh = seal(text, secret=key, about=entry.provider_id) if text else ""
+        entries.append(dataclasses.replace(entry, sealed_key=fresh))
+    return entries
+
+
+def _mark(node: Node) -> str:
+    return "." + hashlib.sha256(f"{node.id} {node.public_key}".encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from catalog.signals import catalogue_changed
 from cluster import signals
 from llmgw_site.lib.logs import event
-from routing import selectors, services
+from routing import services
 from workers.celery import app
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ def plan_applied(**kwargs: Any) -> None:
 
 
 @receiver(signals.snapshot_asked)
-def snapshot_asked(**kwargs: Any) -> str:
-    return selectors.published_version()
+def snapshot_asked(*, node: Any = None, **kwargs: Any) -> str:
+    return services.version_for(node)
 
 
 @receiver(signals.job_changed)

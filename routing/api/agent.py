@@ -7,20 +7,16 @@ from django.http import HttpRequest
 
 from cluster.services.calls import Caller, decode, node_call
 from cluster.wire import UsageBatch, WireError, from_dict
-from routing import selectors, services
+from routing import services
 
 
 @node_call("GET")
 def snapshot(caller: Caller, request: HttpRequest) -> bytes | None:
-    """The published snapshot, or 304 if the node has it already (`?have=VERSION`)."""
+    """The snapshot as this node is given it, or 304 if the node has it already (`?have=VERSION`)."""
     have = request.GET.get("have", "")
-    if have and have == selectors.published_version():
+    if have and have == services.version_for(caller.node):
         return None
-    row = selectors.published()
-    if row is None:
-        services.publish()
-        row = selectors.published()
-    return row.payload.encode() if row else None
+    return services.payload_for(node=caller.node, key=caller.key) or None
 
 
 @node_call("POST")

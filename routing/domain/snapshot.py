@@ -1,7 +1,8 @@
 """The snapshot: the immutable, compiled view of keys and models that the data path works from.
 
 Compiled on controllers (`routing/selectors.py`), written by the agent to `<data>/cluster/snapshot.json`, read by
-`routing/gateway/table.py`. `version` is `EPOCH:COUNTER`: the epoch names a store, the counter rises within it.
+`routing/gateway/table.py`. `version` is opaque to nodes: `EPOCH:COUNTER` (the epoch names a store, the counter rises
+within it), and a mark behind it where the node is given more than others.
 Plain dicts by `cluster.wire.to_dict` and `from_dict`.
 """
 
