@@ -6,4 +6,9 @@ from django.urls import path
 
 from cluster.api import agent
 
-urlpatterns = [path("heartbeat", agent.heartbeat, name="agent-heartbeat")]
+urlpatterns = [
+    path("join", agent.join, name="agent-join"),
+    path("certificate", agent.certificate, name="agent-certificate"),
+    path("heartbeat", agent.heartbeat, name="agent-heartbeat"),
+    path("heard", agent.heard, name="agent-heard"),
+]

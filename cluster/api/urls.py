@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from cluster.api.setup import ClusterSetupView
+from cluster.api.tokens import JoinTokens
 from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
 
 urlpatterns = [
@@ -14,6 +15,8 @@ urlpatterns = [
     path("nodes/<str:ref>/drain", Nodes.as_view({"post": "drain"}), name="node-drain"),
     path("nodes/<str:ref>/uncordon", Nodes.as_view({"post": "uncordon"}), name="node-uncordon"),
     path("cluster/setup", ClusterSetupView.as_view({"get": "retrieve", "put": "update"}), name="cluster-setup"),
+    path("join-tokens", JoinTokens.as_view({"get": "list", "post": "create"}), name="join-tokens"),
+    path("join-tokens/<str:ref>", JoinTokens.as_view({"get": "retrieve", "delete": "destroy"}), name="join-token"),
     path("replicas", ReplicaList.as_view({"get": "list"}), name="replicas"),
     path("replicas/<str:ref>", Replicas.as_view({"get": "retrieve"}), name="replica"),
     path("jobs", Jobs.as_view({"get": "list", "post": "create"}), name="jobs"),

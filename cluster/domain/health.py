@@ -7,6 +7,7 @@ A controller that was stalled, or a database that stood still, breaks the span, 
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from cluster.domain.states import NodeState
@@ -59,3 +60,27 @@ def node_state(
     if silence >= offline_after:  # 3
         return NodeState.OFFLINE
     return NodeState.STALE if silence >= stale_after else NodeState.ONLINE
+
+
+REMEMBERED = 30.0
+"""Seconds that the outcome of a heartbeat counts: a node sends one in each such span."""
+
+
+class Outcomes:
+    """How the heartbeats of the last half minute ended in one process. One owner, no lock.
+
+    A process that answers most of them by a defect of its own hears nothing, however well it answers other calls: the
+    silence that it sees is its own. One node whose heartbeats always fail does not make it deaf for the others.
+    """
+
+    def __init__(self) -> None:
+        self._ends: deque[tuple[float, bool]] = deque(maxlen=2_000)
+
+    def note(self, worked: bool, now: float) -> None:
+        self._ends.append((now, worked))
+
+    def working(self, now: float) -> bool:
+        """Whether at least half of them worked; true where there were none."""
+        while self._ends and not 0 <= now - self._ends[0][0] <= REMEMBERED:
+            self._ends.popleft()
+        return 2 * sum(worked for _, worked in self._ends) >= len(self._ends)

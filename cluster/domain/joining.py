@@ -16,14 +16,19 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.ids import make_id
 
 PREFIX = "llmgw-join"
 MAX_TOKEN = 400
 """Characters; a token has about 180."""
 _PART, _CHECK = 32, 4  # bytes
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
+_NONCE = re.compile(r"[\x21-\x7e]{1,128}")
+MAX_ADDRESS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +118,47 @@ def parse_token(text: str) -> TokenText:
 
 def _check(head: str, parts: bytes) -> bytes:
     return hashlib.sha256(head.encode() + parts).digest()[:_CHECK]
+
+
+def vet(request: JoinRequest) -> None:
+    """Raises Refused `invalid_value` where a name, an address or the nonce is none."""
+    if not _NAME.fullmatch(request.name):
+        wanted = "a node's name has letters, digits, `.`, `_` and `-`, at most 100 of them: give it another by --name"
+        raise Refused(Kind.INVALID, "invalid_value", f"name: {wanted}", param="name")
+    if request.address and not is_address(request.address):
+        wanted = "the base URL of the node listener was expected, such as http://10.0.0.5:8880: set it by --address"
+        raise Refused(Kind.INVALID, "invalid_value", f"address: {wanted}", param="address")
+    if not _NONCE.fullmatch(request.nonce):
+        raise Refused(
+            Kind.INVALID, "invalid_value", "nonce: 1 to 128 characters were expected, fresh each time", param="nonce"
+        )
+
+
+def is_address(text: str) -> bool:
+    """Whether this is a base URL of a node listener: http or https, a host, perhaps a port, nothing else."""
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:
+        return False
+    whole = url.scheme in ("http", "https") and bool(url.hostname) and port != 0
+    return (
+        whole
+        and len(text) <= MAX_ADDRESS
+        and text.isprintable()
+        and not (url.path.strip("/") or url.query or url.fragment or "@" in url.netloc or " " in text)
+    )
+
+
+def node_id(token_id: str, secret: str, public_key: str, *, now_ms: int) -> str:
+    """The id of the node that joins with this token and this key: the same however often it asks.
+
+    So a machine that did not get its answer asks again without spending another use. `now_ms`: when the token was made.
+    """
+    drawn = hmac.new(
+        bytes.fromhex(secret), f"llmgw node id v1 {token_id} {public_key.lower()}".encode(), hashlib.sha256
+    )
+    return make_id("node", now_ms=now_ms, entropy=drawn.digest())
 
 
 def proof(secret: str, message: JoinRequest) -> str:

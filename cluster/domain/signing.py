@@ -114,7 +114,8 @@ def read(headers: Mapping[str, str]) -> Call | None:
         )
     except (KeyError, ValueError):
         return None
-    return call if max(map(len, values)) <= 128 and abs(call.time) < 1e12 else None
+    sane = max(map(len, values)) <= 128 and abs(call.time) < 1e12 and 0 <= call.counter < 2**63
+    return call if sane else None
 
 
 def verify(

@@ -93,6 +93,11 @@ def issue(*, csr: str, node: Node, now: float) -> str:
     return made.public_bytes(serialization.Encoding.PEM).decode()
 
 
+def vet(csr: str) -> None:
+    """Raises Refused `bad_certificate_request` for what `issue` would refuse."""
+    _requested_key(csr)
+
+
 def revoke(node: Node) -> int:
     """Every certificate of a node is worth nothing from now on. Returns how many."""
     return Certificate.objects.filter(node=node, revoked_at__isnull=True).update(revoked_at=Now())

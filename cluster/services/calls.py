@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from threading import Lock
@@ -16,7 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 from cluster import selectors
 from cluster.domain import signing
 from cluster.models import ClusterIdentity, Node
-from cluster.services import identity
+from cluster.services import identity, nodes
 from cluster.wire import WireError
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
 from llmgw_site.lib.logs import event
@@ -35,10 +35,16 @@ class Caller:
     """A node that has proved who it is."""
 
     node: Node
+    own: ClusterIdentity
     key: bytes
-    nonce: str
+    call: signing.Call
     body: bytes
     now: float  # Unix time of the database
+
+    @property
+    def nonce(self) -> str:
+        """What the answer is signed over, so that it fits this call only."""
+        return self.call.signature
 
 
 class _ProvedRefused(Refused):
@@ -50,6 +56,7 @@ class _ProvedRefused(Refused):
 
 
 View = Callable[[Caller, HttpRequest], "bytes | None"]
+OpenView = Callable[[bytes], bytes]
 
 
 def node_call(method: str) -> Callable[[View], Callable[..., HttpResponse]]:
@@ -72,7 +79,8 @@ def node_call(method: str) -> Callable[[View], Callable[..., HttpResponse]]:
             except _ProvedRefused as refused:
                 return _signed(refused.caller, HTTP_STATUS[refused.kind], envelope(refused, now=refused.caller.now))
             except Refused as refused:
-                return _signed(caller, HTTP_STATUS[refused.kind], envelope(refused))
+                now = caller.now if caller else None
+                return _signed(caller, HTTP_STATUS[refused.kind], envelope(refused, now=now))
             except WireError as error:
                 return _signed(caller, 400, envelope(_unreadable(error)))
             return _signed(caller, 304 if answer is None else 200, answer or b"")
@@ -82,58 +90,88 @@ def node_call(method: str) -> Callable[[View], Callable[..., HttpResponse]]:
     return wrap
 
 
-def authenticate(request: HttpRequest) -> Caller:
-    """The node behind a call. Raises Refused.
+def open_call(method: str, *, max_body: int) -> Callable[[OpenView], Callable[..., HttpResponse]]:
+    """The same for a call that no node has signed: from its body to the bytes of a JSON answer."""
 
-    1. it came over the client listener: 404, as if the path did not exist
-    2. no signature headers: `node_signature_required`
-    3. the node is not in the table, or was taken out of it: `node_unknown`, `node_removed`
-    4. the signature does not hold (`bad_signature`, `clock_skew`, `body_unsigned`, `body_changed`)
-    5. a copy of a call that was answered: `call_repeated`
+    def wrap(function: OpenView) -> Callable[..., HttpResponse]:
+        @csrf_exempt
+        @wraps(function)
+        def view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            try:
+                on_node_listener(request.headers, request.path)
+                if request.method != method:
+                    raise Refused(Kind.NOT_FOUND, "not_found", f"{request.method} is not answered here: use {method}")
+                return _signed(None, 200, function(read_body(request, max_body)))
+            except WireError as error:
+                return _signed(None, 400, envelope(_unreadable(error)))
+            except Refused as refused:
+                response = _signed(None, HTTP_STATUS[refused.kind], envelope(refused))
+                if refused.retry_after is not None:
+                    response["Retry-After"] = str(max(1, round(refused.retry_after)))
+                return response
+
+        return view
+
+    return wrap
+
+
+def authenticate(request: HttpRequest) -> Caller:
+    """The node behind a call over HTTP; see `prove`. Raises Refused."""
+    on_node_listener(request.headers, request.path)
+    body = read_body(request, MAX_BODY)
+    return prove(request.headers, method=request.method or "", path=request.get_full_path(), body=body)
+
+
+def on_node_listener(headers: Mapping[str, str], path: str) -> None:
+    """Raises Refused where a call came over another listener: there it is as if the path did not exist."""
+    if headers.get(LISTENER) != "node":
+        raise Refused(Kind.NOT_FOUND, "not_found", f"there is nothing at {path}")
+
+
+def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) -> Caller:
+    """The node behind a call with these headers to `path`, the raw request target. Raises Refused.
+
+    1. no signature headers: `node_signature_required`
+    2. the node is not in the table, or was taken out of it: `node_unknown`, `node_removed`
+    3. the signature does not hold (`bad_signature`, `clock_skew`, `body_unsigned`, `body_changed`)
+    4. a copy of a call that was answered: `call_repeated`
     """
-    if request.headers.get(LISTENER) != "node":  # 1
-        raise Refused(Kind.NOT_FOUND, "not_found", f"there is nothing at {request.path}")
-    body = read_body(request)
-    call = signing.read({name.lower(): value for name, value in request.headers.items()})
-    if call is None:  # 2
+    call = signing.read({name.lower(): value for name, value in headers.items()})
+    if call is None:  # 1
         raise Refused(
             Kind.UNAUTHORIZED,
             "node_signature_required",
             "only nodes of this cluster are answered here, and this call carries no node's signature",
         )
     node = Node.objects.filter(id=call.node).first()
-    if node is None:  # 3
-        text = f"node {call.node[:40]} is not in this cluster: enrol it"
+    if node is None:  # 2
+        text = f"node {call.node[:40]} is not in this cluster: let it join with a token (`llmgw node token`)"
         raise Refused(Kind.UNAUTHORIZED, "node_unknown", text)
     if node.removed_at is not None:
-        raise Refused(
-            Kind.UNAUTHORIZED, "node_removed", f"node {node.name} was removed from this cluster: enrol it again"
-        )
+        raise nodes.removed(node)
     own = ClusterIdentity.objects.get(id=ClusterIdentity.ONLY)
     key = pairwise(identity.private_key(own), node.public_key)
     now = selectors.database_now()
-    path = request.get_full_path()
-    wrong = signing.verify(key, call, method=request.method or "", path=path, body=body, now=now)
-    caller = Caller(node=node, key=key, nonce=call.signature, body=body, now=now)
-    if wrong is not None:  # 4
+    wrong = signing.verify(key, call, method=method, path=path, body=body, now=now)
+    caller = Caller(node=node, own=own, key=key, call=call, body=body, now=now)
+    if wrong is not None:  # 3
         event(log, "node_call_refused", level=logging.WARNING, node_id=node.id, code=wrong)
         text = f"the call of node {node.name} was refused: {wrong.replace('_', ' ')}"
         if wrong == "bad_signature":  # whoever that was gets nothing signed
             raise Refused(Kind.UNAUTHORIZED, wrong, text)
         raise _ProvedRefused(caller, wrong, text)
     with _seen_lock:
-        if not _seen.first(call, now=now):  # 5
+        if not _seen.first(call, now=now):  # 4
             raise _ProvedRefused(caller, "call_repeated", "this very call was answered before")
     return caller
 
 
-def read_body(request: HttpRequest) -> bytes:
-    """The body, at most MAX_BODY of it. Raises Refused `body_too_large`."""
-    body = request.read(MAX_BODY + 1)
-    if len(body) > MAX_BODY:
-        raise Refused(
-            Kind.TOO_LARGE, "body_too_large", f"a node's message has at most {MAX_BODY} bytes: send less at once"
-        )
+def read_body(request: HttpRequest, most: int) -> bytes:
+    """The body, at most so many bytes of it. Raises Refused `body_too_large`."""
+    body = request.read(most + 1)
+    if len(body) > most:
+        text = f"this message may have at most {most} bytes: send less at once"
+        raise Refused(Kind.TOO_LARGE, "body_too_large", text)
     return bytes(body)
 
 

@@ -40,10 +40,10 @@ def private_key(identity: ClusterIdentity) -> str:
     return opened(identity.sealed_private_key)
 
 
-def opened(sealed: str) -> str:
+def opened(sealed: str, *, about: str = "") -> str:
     """What was sealed under LLMGW_SECRET_KEY. Raises Refused `identity_sealed` where that is another now."""
     try:
-        return unseal(sealed, secret=settings.SECRET_KEY)
+        return unseal(sealed, secret=settings.SECRET_KEY, about=about)
     except WrongSecret:
         raise Refused(
             Kind.UNAVAILABLE,
@@ -53,9 +53,12 @@ def opened(sealed: str) -> str:
         ) from None
 
 
-def listened(*, now: float) -> None:
-    """Note that heartbeats are being processed (see cluster/domain/health.py). Written at most each MARK_EVERY s."""
-    row = ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
+def listened(*, now: float, row: ClusterIdentity | None = None) -> None:
+    """Note that heartbeats are being processed (see cluster/domain/health.py). Written at most each MARK_EVERY s.
+
+    `row`: the identity, where it was read a moment ago.
+    """
+    row = row or ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
     if row is None or (row.listening_at and 0 <= now - unix(row.listening_at) < MARK_EVERY):
         return
     marked = health.mark(listening_of(row), now)

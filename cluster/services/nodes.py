@@ -8,26 +8,28 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from catalog.services import events
 from cluster import selectors, signals
 from cluster.domain import signing
 from cluster.domain.states import ReplicaState
-from cluster.models import Node, Replica
+from cluster.models import ClusterIdentity, Node, Replica
 from cluster.selectors import from_unix
-from cluster.services import identity
+from cluster.services import authority, hearing, identity, members, setup
 from cluster.wire import Heartbeat, ReplicaReport, Wanted, WireError, to_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 
 _STATES = frozenset(ReplicaState)
+EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - asks, binds nothing
 _LOG_TAIL = 16_384
 """Characters kept of a failed start's log."""
 
 
-def enrol(*, name: str, public_key: str, address: str, actor: str) -> Node:
+def enrol(*, name: str, public_key: str, address: str, actor: str, node_id: str = "") -> Node:
     """Take a machine into the cluster. Raises Refused where its name or key is taken, or the key is none."""
     try:
         if len(bytes.fromhex(public_key)) != 32:
@@ -41,7 +43,9 @@ def enrol(*, name: str, public_key: str, address: str, actor: str) -> Node:
         ) from None
     try:
         with transaction.atomic():
-            node = Node.objects.create(name=name, public_key=public_key.lower(), address=address)
+            node = Node(name=name, public_key=public_key.lower(), address=address)
+            node.id = node_id or node.id
+            node.save(force_insert=True)
             events.append(
                 actor=actor,
                 kind="node_enrolled",
@@ -50,6 +54,7 @@ def enrol(*, name: str, public_key: str, address: str, actor: str) -> Node:
                 message=f"node {name} joined the cluster",
                 after={"name": name, "address": address},
             )
+            transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
     except IntegrityError:
         raise Refused(
             Kind.CONFLICT,
@@ -81,21 +86,25 @@ def enrol_local(config: Config) -> Node:
         actor = "bootstrap"
         for old in Node.objects.filter(name=name, removed_at__isnull=True):
             remove(node_id=old.id, actor=actor, why="this machine has a new key")
-        address = f"http://{config.node_host}:{config.node_port}"
+        bound = "" if config.node_host in EVERY_ADDRESS else f"http://{config.node_host}:{config.node_port}"
+        address = config.node_address or bound  # empty: its first heartbeat says it
         node = enrol(name=name, public_key=signing.public_hex(private), address=address, actor=actor)  # 2
     wanted = {"node_id": node.id, "private_key": private, "controller_public_key": own.public_key}
-    if kept != wanted:
+    if not (isinstance(kept, dict) and wanted.items() <= kept.items()):
         files.private_folder(config.node_file.parent)
         files.write_json(config.node_file, wanted, mode=0o600)
+    authority.keep_local(config, node, now=selectors.database_now())
     return node
 
 
 def remove(*, node_id: str, actor: str, why: str = "") -> Node:
-    """Take a node out. From this moment its key is worth nothing; the reconciler forgets its replicas."""
+    """Take a node out. From this moment its key and its certificates are worth nothing, here at once and elsewhere as soon
+    as the map says so; the reconciler forgets its replicas."""
     with transaction.atomic():
         if not Node.objects.filter(id=node_id, removed_at__isnull=True).update(removed_at=Now()):
             raise Refused(Kind.NOT_FOUND, "node_unknown", f"there is no node {node_id} in the cluster")
         node = Node.objects.get(id=node_id)
+        authority.revoke(node)
         events.append(
             actor=actor,
             kind="node_removed",
@@ -105,38 +114,88 @@ def remove(*, node_id: str, actor: str, why: str = "") -> Node:
             before={"name": node.name, "address": node.address},
             why=why,
         )
+        transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=(node.id,)))
         transaction.on_commit(lambda: signals.plan_applied.send_robust(sender=Node))
     return node
 
 
-def heartbeat(*, node: Node, beat: Heartbeat, now: float) -> Wanted:
+def heartbeat(
+    *, node: Node, beat: Heartbeat, now: float, call: signing.Call | None = None, own: ClusterIdentity | None = None
+) -> Wanted:
     """Write what the node sees and answer what it shall do. Costs the same few queries however much is said.
 
-    `now`: Unix time of the database. Only replicas whose report differs from their row are written, each by a
-    conditional update of its own, so that a report about an older generation never overwrites a newer one, and no
-    order of locks can meet another's.
+    `now`: Unix time of the database. `node`: its row as it was read for this call. `call`: the signed call that brought
+    it; one that is older than the last of this node is refused (`call_repeated`), whichever controller took that.
+    `own`: the cluster's identity, where it was read for this call.
+    Only replicas whose report differs from their row are written, each by a conditional update of its own, so that a
+    report about an older generation never overwrites a newer one, and no order of locks can meet another's.
     """
-    Node.objects.filter(id=node.id, removed_at__isnull=True).update(last_seen_at=Now(), **_node_fields(beat))
+    fields = _node_fields(beat, call)
+    if not _newer(node, call, now).update(last_seen_at=Now(), **fields):
+        raise _older(node)
+    if node.last_seen_at is None or any(getattr(node, name) != fields.get(name, node.address) for name in _IN_MAP):
+        transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
+    for name, value in fields.items():
+        setattr(node, name, value)
     rows = list(Replica.objects.filter(node_id=node.id).order_by("id"))
     reports = {report.replica_id: report for report in beat.replicas}
     news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
     if news:
         transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
-    identity.listened(now=now)
-    return Wanted(server_time=now, replicas=selectors.wanted_of(rows))
+    if hearing.working():
+        identity.listened(now=now, row=own)
+    return Wanted(server_time=now, replicas=selectors.wanted_of(rows), roles=setup.roles_for(node))
 
 
-def _node_fields(beat: Heartbeat) -> dict[str, Any]:
+_IN_MAP = ("address", "modules")
+"""What the module map says of a node, of all that it reports."""
+
+
+def _newer(node: Node, call: signing.Call | None, now: float) -> QuerySet[Node]:
+    """The row of this node, if this call is later than the last one that was taken.
+
+    Each process remembers the calls that it answered, but there are several controllers.
+    1. of the same boot: by its counter
+    2. of another boot: by its time, for the calls of an earlier boot are older than what came since. Not where the
+       database's clock was set back
+    """
+    rows = Node.objects.filter(id=node.id, removed_at__isnull=True)
+    if call is None:
+        return rows
+    boot = call.boot[:64]
+    same = Q(boot_id=boot) & (Q(call_counter__isnull=True) | Q(call_counter__lt=call.counter))  # 1
+    seen = Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=from_unix(call.time)) | Q(last_seen_at__gt=from_unix(now))
+    return rows.filter(same | (~Q(boot_id=boot) & seen))  # 2
+
+
+def _older(node: Node) -> Refused:
+    if Node.objects.filter(id=node.id, removed_at__isnull=False).exists():
+        return removed(node)
+    text = f"node {node.name} has reported since: this is an old call, or a copy of one"
+    return Refused(Kind.UNAUTHORIZED, "call_repeated", text)
+
+
+def removed(node: Node) -> Refused:
+    """What a node is told that was taken out."""
+    text = f"node {node.name} was removed from this cluster: let it join again with a new token"
+    return Refused(Kind.UNAUTHORIZED, "node_removed", text)
+
+
+def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
     hardware = to_dict(beat.hardware)
     del hardware["v"]
     fields: dict[str, Any] = {
-        "boot_id": beat.boot_id[:64],
+        "boot_id": (call.boot if call else beat.boot_id)[:64],
+        "call_counter": call.counter if call else None,
         "version": beat.version[:40],
         "hardware": hardware,
         "engines": [{"kind": item.kind, "version": item.version, "problem": item.problem} for item in beat.engines],
         "problems": list(beat.problems),
         "snapshot_version": beat.snapshot_version[:100],
         "spool_records": _count(beat.spool_records),
+        "modules": members.kept(beat.modules),
+        "roles": [role[:40] for role in beat.roles[: members.MOST_MODULES]],
+        "map_version": beat.map_version[:100],
     }
     if beat.address:
         fields["address"] = beat.address[:300]
