@@ -167,6 +167,11 @@ class Peers:
         if standing is not None and standing.down_since is not None:
             standing.down_since, standing.silent, standing.skipped_until = None, False, 0.0
 
+    def skipped(self, node_id: str) -> bool:
+        """Whether it lately failed to answer: it is left out while there are others."""
+        standing = self.standings.get(node_id)
+        return standing is not None and (standing.silent or self._clock.monotonic() < standing.skipped_until)
+
     def down_for(self, node_id: str) -> float | None:
         """Seconds since it stopped answering; None: it answers, as far as is known."""
         standing = self.standings.get(node_id)
