@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from llmgw_site.lib import files
 from llmgw_site.lib.units import KIB, MIB, parse_bytes
 
 
@@ -118,7 +119,12 @@ class Config:
         "LLMGW_HOST", "127.0.0.1", _text, "Address that the client listener binds. 0.0.0.0 opens it to the network."
     )
     port: int = _setting("LLMGW_PORT", "8800", _port, "Client listener: OpenAI endpoint, console, admin API.")
-    node_host: str = _setting("LLMGW_NODE_HOST", "127.0.0.1", _text, "Address that the node listener binds.")
+    node_host: str = _setting(
+        "LLMGW_NODE_HOST",
+        "",
+        _text,
+        "Address that the node listener binds; empty: 127.0.0.1, or what `llmgw node join` found to be right.",
+    )
     node_port: int = _setting("LLMGW_NODE_PORT", "8880", _port, "Node listener: calls between nodes only.")
     metrics_host: str = _setting("LLMGW_METRICS_HOST", "127.0.0.1", _text, "Address that the metrics listener binds.")
     metrics_port: int = _setting("LLMGW_METRICS_PORT", "8890", _port, "Metrics listener: Prometheus text at /metrics.")
@@ -126,7 +132,7 @@ class Config:
         "LLMGW_CONTROLLERS",
         "",
         _names,
-        "Node addresses of the controllers, comma-separated; empty: this machine's own node listener.",
+        "Node addresses of the controllers, comma-separated; empty: those of the join, else this machine's own node listener.",
     )
     public_url: str = _setting(
         "LLMGW_PUBLIC_URL",
@@ -384,7 +390,24 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         )
     if problems:
         raise ConfigError(problems)
-    return Config(**values)
+    return _with_join(Config(**values))
+
+
+def _with_join(config: Config) -> Config:
+    """What `llmgw node join` left in the identity file stands in for settings that are not given."""
+    try:
+        kept = files.read_json(config.node_file)
+    except OSError:
+        kept = None
+    if not isinstance(kept, dict) or kept.get("joined") is not True:
+        kept = {}
+    return replace(
+        config,
+        node_host=config.node_host or str(kept.get("host") or "127.0.0.1"),
+        node_address=config.node_address or str(kept.get("address") or ""),
+        node_name=config.node_name or str(kept.get("name") or ""),
+        controllers=config.controllers or tuple(map(str, kept.get("controllers") or ())),
+    )
 
 
 TOP = Path(__file__).resolve().parents[2]

@@ -33,6 +33,13 @@ class WantedArrived:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InferenceSwitched:
+    """This node's inference module is on or off. Off: nothing that is wanted is run."""
+
+    on: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Adopted:
     """An engine that an earlier agent started is alive. `ready_at` None: that agent never saw it ready."""
 
@@ -108,7 +115,18 @@ class Tick:
     """Time went by."""
 
 
-Event = WantedArrived | Adopted | Spawned | SpawnFailed | Exited | Probed | LoadReported | GatewayGone | Tick
+Event = (
+    WantedArrived
+    | InferenceSwitched
+    | Adopted
+    | Spawned
+    | SpawnFailed
+    | Exited
+    | Probed
+    | LoadReported
+    | GatewayGone
+    | Tick
+)
 
 
 # --- instructions -------------------------------------------------------------------------------------------------

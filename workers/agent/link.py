@@ -1,25 +1,37 @@
 """To the controllers: signed calls, answers believed only when they are signed for this very call.
 
-Several controllers are tried in order, beginning with the one that answered last. A broken, unsigned or wrongly
-signed answer is as good as none: it changes nothing. Cluster time is learned from answers, so clock skew does no harm.
+Several controllers are tried in order, beginning with the one that answered last: those of the settings or the join, and
+those that the module map names. A broken, unsigned or wrongly signed answer is as good as none: it changes nothing.
+Cluster time is learned from answers and carried on by a clock that nobody sets, so neither skew nor a jump does harm.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import orjson
 
 from cluster.domain import signing
-from cluster.wire import Heartbeat, UsageBatch, Wanted, WireError, from_dict, to_dict
-from llmgw_site.lib import files
+from cluster.wire import (
+    CertificateAnswer,
+    CertificateRequest,
+    Heartbeat,
+    UsageBatch,
+    Wanted,
+    WireError,
+    from_dict,
+    to_dict,
+)
+from workers.agent.clients import Clients
+from workers.agent.identity import Identity
 
 HEARTBEAT, SNAPSHOT, USAGE = "/api/v1/agent/heartbeat", "/api/v1/agent/snapshot", "/api/v1/agent/usage"
+CERTIFICATE = "/api/v1/agent/certificate"
 LARGEST_ANSWER = 256 << 20
 TIMEOUT = httpx.Timeout(10.0, connect=2.0)
 
@@ -28,36 +40,8 @@ class LinkError(Exception):
     """No controller gave an answer that can be believed; the text says what each did."""
 
 
-class NoIdentity(Exception):
-    """This node is not enrolled, or its identity cannot be read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    """This node among its controllers (`<data>/node/identity.json`)."""
-
-    node_id: str
-    private_key: str = field(repr=False)
-    controller_public_key: str
-
-    @classmethod
-    def read(cls, path: Path) -> Identity:
-        try:
-            data = files.read_json(path)
-        except OSError as error:
-            raise NoIdentity(
-                f"{path} cannot be read ({error.strerror}): give it to the user that runs the agent"
-            ) from None
-        if data is None:
-            raise NoIdentity(
-                f"{path} does not exist or is no JSON: enrol this node first (`llmgw up` does it by itself)"
-            )
-        try:
-            found = from_dict(cls, data)
-            signing.pairwise_key(found.private_key, found.controller_public_key)
-        except (WireError, ValueError) as error:
-            raise NoIdentity(f"{path} is damaged ({error}): enrol this node anew") from None
-        return found
+class NodeRemoved(Exception):
+    """The controllers say, signed for this very call, that this node is out of the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +59,7 @@ class Received:
 
 
 class Link:
-    """One agent's calls. `clock` gives this machine's Unix time."""
+    """One agent's calls. `clock` gives seconds that run evenly, Unix time at the agent's start."""
 
     def __init__(
         self,
@@ -84,18 +68,44 @@ class Link:
         *,
         boot_id: str,
         clock: Callable[[], float],
-        client: httpx.AsyncClient,
+        clients: Clients,
     ) -> None:
-        self._urls = [url.rstrip("/") for url in urls]
-        self._node = identity.node_id
-        self._key = signing.pairwise_key(identity.private_key, identity.controller_public_key)
-        self._boot, self._clock, self._client = boot_id, clock, client
+        self._own = tuple(url.rstrip("/") for url in urls)
+        self._urls = list(self._own)
+        self._node, self._key = identity.node_id, identity.key
+        self._boot, self._clock, self.clients = boot_id, clock, clients
         self._counter = itertools.count(1)
-        self.offset = 0.0  # cluster time less this machine's
+        self.offset = 0.0  # cluster time less `clock`
 
     @property
     def cluster_time(self) -> float:
         return self._clock() + self.offset
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The controllers, the one that answered last first."""
+        return tuple(self._urls)
+
+    def learn(self, controllers: Iterable[tuple[str, str]]) -> None:
+        """Take over what the map says of controllers, as (base URL, node id); what is in use keeps its place."""
+        named = {url.rstrip("/"): node_id for url, node_id in controllers if url and node_id != self._node}
+        self.clients.node_ids = named
+        wanted = dict.fromkeys([*self._own, *named])
+        self._urls = [url for url in self._urls if url in wanted]
+        self._urls += [url for url in wanted if url not in self._urls]
+
+    def doubt(self, url: str) -> None:
+        """This controller has fallen silent: try the others first."""
+        if url in self._urls:
+            self._urls.remove(url)
+            self._urls.append(url)
+
+    def headers(self, method: str, path: str, body: bytes = b"") -> dict[str, str]:
+        """What makes a call ours."""
+        return signing.sign(
+            self._key, method=method, path=path, node=self._node, now=self.cluster_time, boot=self._boot,
+            counter=next(self._counter), body=body,
+        )  # fmt: skip
 
     async def heartbeat(self, message: Heartbeat) -> Wanted:
         """Report, and learn what is wanted. Raises LinkError."""
@@ -121,6 +131,12 @@ class Link:
             refused=frozenset(item.record_id for item in found.refused if item.record_id),
         )
 
+    async def certificate(self, csr: str) -> CertificateAnswer:
+        """This node's next certificate. Raises LinkError."""
+        answer = await self._call("POST", CERTIFICATE, orjson.dumps(to_dict(CertificateRequest(csr=csr))))
+        found: CertificateAnswer = self._read(CertificateAnswer, answer)
+        return found
+
     def _read(self, kind: type[Any], answer: Answer) -> Any:
         try:
             return from_dict(kind, orjson.loads(answer.body))
@@ -133,24 +149,24 @@ class Link:
         for url in list(self._urls):
             try:
                 answer = await self._call_one(url, method, path, body)
-            except (httpx.HTTPError, httpx.InvalidURL, LinkError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError, LinkError) as error:
                 problems.append(f"{url}: {error or type(error).__name__}")
                 continue
-            if url != self._urls[0]:
+            if url in self._urls and url != self._urls[0]:
                 self._urls.remove(url)
                 self._urls.insert(0, url)
             return answer
         raise LinkError("; ".join(problems))
 
     async def _call_one(self, url: str, method: str, path: str, body: bytes) -> Answer:
-        headers = signing.sign(
-            self._key, method=method, path=path, node=self._node, now=self.cluster_time, boot=self._boot,
-            counter=next(self._counter), body=body,
-        )  # fmt: skip
+        headers = self.headers(method, path, body)
         nonce = headers[signing.SIGNATURE]
         if method == "POST":
             headers["content-type"] = "application/json"
-        async with self._client.stream(method, url + path, headers=headers, content=body, timeout=TIMEOUT) as response:
+        client, more = self.clients.of(url)
+        async with client.stream(
+            method, url + path, headers=headers, content=body, timeout=TIMEOUT, extensions=more
+        ) as response:
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk
@@ -161,6 +177,8 @@ class Link:
         believed = signing.verify_answer(self._key, signature, nonce=nonce, status=answer.status, body=answer.body)
         if answer.status not in (200, 304):
             said = _reason(answer.body)
+            if believed and said == "node_removed":
+                raise NodeRemoved(f"{url} says that this node was removed from the cluster")
             self._learn_time(answer.body if believed else b"")
             raise LinkError(f"answered {answer.status}{' ' + said if said else ''}")
         if not believed:

@@ -302,17 +302,17 @@ class Agent:
                 if await asyncio.to_thread(enginelog.trim, self.starter.log_path(replica_id), limit=limit):
                     log_event(log, "engine_log_trimmed", replica_id=replica_id)
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("task_failed", exc_info=task.exception())
 
-    def background(self, *works: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def background(self, *works: Callable[[], Coroutine[Any, Any, None]]) -> list[asyncio.Task[None]]:
         """Run these beside the engines until `stop`."""
-        for work in works:
-            self._run(work())
+        return [self._run(work()) for work in works]

@@ -13,8 +13,9 @@ and any of them -> gone, when the process dies. The controllers' silence changes
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from cluster.wire import LocalEngine, ReplicaLoad, ReplicaReport, StartingReplica
+from cluster.wire import LocalEngine, ReplicaLoad, ReplicaReport, StartingReplica, WantedReplica
 from workers.agent import views
 from workers.agent.events import (
     Adopted,
@@ -22,6 +23,7 @@ from workers.agent.events import (
     Exited,
     Forget,
     GatewayGone,
+    InferenceSwitched,
     Instruction,
     LoadReported,
     Probe,
@@ -47,12 +49,15 @@ class Machine:
         self.rules = rules
         self.replicas: dict[str, Replica] = {}
         self.wanted_known = False
+        self.inference = True
+        self._told: tuple[WantedReplica, ...] = ()
         self.gateway_connected = False
         self.gateway_left_at = 0.0
         self._launch = 0
         self._out: list[Instruction] = []
         self._handlers: dict[type[Event], Callable[..., None]] = {
             WantedArrived: self._handle_wanted,
+            InferenceSwitched: self._handle_inference,
             Adopted: self._handle_adopted,
             Spawned: self._handle_spawned,
             SpawnFailed: self._handle_spawn_failed,
@@ -94,8 +99,17 @@ class Machine:
     # --- events ---------------------------------------------------------------------------------------------------
 
     def _handle_wanted(self, event: WantedArrived, now: float) -> None:
-        self.wanted_known = True
-        wanted = {item.replica_id: item for item in event.replicas}
+        self.wanted_known, self._told = True, event.replicas
+        self._want(event.replicas)
+
+    def _handle_inference(self, event: InferenceSwitched, now: float) -> None:
+        self.inference = event.on
+        if self.wanted_known:
+            self._want(self._told)
+
+    def _want(self, replicas: tuple[WantedReplica, ...]) -> None:
+        """Without the inference module everything is to be stopped, and begins again when the module does."""
+        wanted = {item.replica_id: item if self.inference else replace(item, run=False) for item in replicas}
         for replica_id, item in wanted.items():
             replica = self.replicas.setdefault(replica_id, Replica(replica_id=replica_id))
             before = replica.wanted

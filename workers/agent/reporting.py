@@ -1,4 +1,8 @@
-"""The agent's talk with the controllers: heartbeats, the snapshot, usage. Each goes on by itself whatever the others meet."""
+"""The agent's talk with the controllers: heartbeats and what their answers bring. It goes on by itself whatever it meets.
+
+An answer brings wanted replicas, the module map, the roles of the cluster setup, and the version of the snapshot. Nudges
+(`nudges.py`) only make the next heartbeat come at once.
+"""
 
 from __future__ import annotations
 
@@ -6,64 +10,95 @@ import asyncio
 import contextlib
 import importlib.metadata
 import logging
+import random
 import socket
 import time
 from dataclasses import replace
 
 import orjson
 
-from cluster.wire import EngineBuild, Hardware, Heartbeat, ReplicaReport, Wanted, WireError, from_dict
+from cluster.domain.modules import DEFAULT_ROLES, Module, ModuleState
+from cluster.wire import Heartbeat, Nudge, ReplicaReport, Wanted, WireError, from_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
-from llmgw_site.lib.units import format_bytes
 from routing.domain.snapshot import Snapshot
-from workers.agent import probe
-from workers.agent.events import WantedArrived
-from workers.agent.link import Link, LinkError
+from workers.agent import address
+from workers.agent.events import InferenceSwitched, WantedArrived
+from workers.agent.link import Link, LinkError, NodeRemoved
 from workers.agent.loop import Agent
-from workers.agent.usage import Spool
+from workers.agent.modules import Modules
+from workers.agent.node_map import NodeMap
+from workers.agent.readings import Readings
+from workers.agent.shipping import Shipping
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
-HARDWARE_EVERY, MEMORY_EVERY, READINGS_TICK = 10.0, 5.0, 1.0
-USAGE_IDLE, USAGE_BEHIND = 1.0, 0.05
+LEAST_PAUSE = 0.05
+"""Seconds between a heartbeat's answer and the next one: what changes together is told together."""
+WATCH_EVERY, ADDRESS_EVERY = 0.25, 5.0
+SPREAD, LARGE = 0.3, 1000
+"""Seconds over which the nodes of a cluster of so many answer one nudge; fewer nodes, proportionally less."""
 
 
 class Reporter:
-    """See the module. `run_*` are endless; `Agent.background` runs them."""
+    """See the module. `run_*` are endless; `Agent.background` runs them. `removed`: this node is out of the cluster."""
 
-    def __init__(self, config: Config, agent: Agent, link: Link, *, node_id: str, boot_id: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        agent: Agent,
+        link: Link,
+        *,
+        node_id: str,
+        boot_id: str,
+        node_map: NodeMap,
+        modules: Modules,
+    ) -> None:
         self._config, self._agent, self._link = config, agent, link
         self._node_id, self._boot_id = node_id, boot_id
-        self._cards = probe.Cards()
-        self._hardware = Hardware()
-        self._builds: tuple[EngineBuild, ...] = ()
-        self._memory: dict[int, int | None] = {}
-        self._spool = Spool(config.usage)
-        self._waiting: int | None = None
-        self._spool_is_long = False
+        self._map, self._modules = node_map, modules
+        self.removed = asyncio.Event()
+        self.readings = Readings(config, agent)
+        self.shipping = Shipping(config.usage, link, removed=self.removed.set)
+        self._address: str | None = None
         self._snapshot_mark = files.mark(config.snapshot_file)
         self._snapshot_version = self._held_snapshot()
         self._snapshot_wanted = asyncio.Event()
+        self._snapshot_cloud = False  # whether the one at hand was made for a node that runs the cloud module
+        self._told_cloud = False
+        self._connected = asyncio.Event()
         self._reachable: bool | None = None
+        link.learn(node_map.controllers())
 
     # --- heartbeat ------------------------------------------------------------------------------------------------
 
     async def run_heartbeats(self) -> None:
         """One each `wanted.heartbeat` seconds, and at once when something changed; after failures with growing pauses."""
-        pause, failures = self._config.heartbeat, 0
+        failures = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await self._look_at_address()
         while True:
             self._agent.report_now.clear()
+            self._connected.clear()
             try:
-                wanted = await self._link.heartbeat(self._message())
-                failures, pause = 0, min(max(wanted.heartbeat, 0.05), 300.0)
+                message = self._message()
+                wanted = await self._link.heartbeat(message)
+                failures, pause = 0, min(max(wanted.heartbeat, LEAST_PAUSE), 300.0)
+                self._told_cloud = any(
+                    item.name == Module.CLOUD and item.state == ModuleState.RUNNING for item in message.modules
+                )
                 self._take(wanted)
                 self._say_reachable(True)
             except LinkError as error:
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10)) * random.uniform(0.8, 1.0)
                 failures += 1
                 self._say_reachable(False, str(error))
+            except NodeRemoved as said:
+                event(log, "node_removed", level=logging.ERROR, reason=str(said))
+                self.removed.set()
+                pause = LONGEST_PAUSE
             except Exception:
                 # F06: a defect in one beat must not end the beating
                 log.exception("heartbeat_failed")
@@ -71,23 +106,28 @@ class Reporter:
             await self._wait(pause, eager=failures == 0)
 
     async def _wait(self, pause: float, *, eager: bool) -> None:
-        if not eager:
-            await asyncio.sleep(pause)
-            return
+        """Until the pause is over, or there is news; after a failure, until a controller is heard of."""
+        await asyncio.sleep(LEAST_PAUSE)
         # not wait_for: in Python 3.11 it can swallow a cancellation that meets the event, and stop() would wait for ever
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause):
-                await self._agent.report_now.wait()
+                await (self._agent.report_now if eager else self._connected).wait()
 
     def _take(self, wanted: Wanted) -> None:
+        if self._map.take(wanted.map, self._wall_offset()):
+            self._link.learn(self._map.controllers())
+            event(log, "map_taken", version=self._map.version)
+        if self._modules.assign(wanted.roles):
+            self._modules_changed()
         try:
             self._agent.wanted.write(wanted)
-        except (
-            OSError
-        ) as error:  # what is wanted is done all the same; only a restart without controllers would miss it
+        except OSError as error:
+            # what is wanted is done all the same; only a restart without controllers would miss it
             event(log, "wanted_not_kept", level=logging.ERROR, reason=str(error))
         self._agent.handle(WantedArrived(replicas=wanted.replicas))
         self._look_at_snapshot()
+        if self._told_cloud != self._snapshot_cloud:
+            self._snapshot_version = ""  # another version for a node with other modules
         if wanted.snapshot_version and wanted.snapshot_version != self._snapshot_version:
             self._snapshot_wanted.set()
 
@@ -98,37 +138,89 @@ class Reporter:
             sent_at=time.time(),
             version=version(),
             name=self._config.node_name or socket.gethostname(),
-            address=f"http://{self._config.node_host}:{self._config.node_port}",
-            hardware=self._hardware,
-            engines=self._builds,
+            address=self._address or "",
+            hardware=self.readings.hardware,
+            engines=self.readings.builds,
             replicas=tuple(self._with_memory(report) for report in self._agent.machine.reports()),
             snapshot_version=self._snapshot_version,
-            spool_records=self._waiting,
+            spool_records=self.shipping.waiting,
             problems=self._problems(),
+            modules=self._modules.now.modules,
+            roles=tuple(self._config.roles or (module.value for module in DEFAULT_ROLES)),
+            map_version=self._map.version,
         )
 
     def _with_memory(self, report: ReplicaReport) -> ReplicaReport:
-        return replace(report, memory=self._memory.get(report.pid)) if report.pid is not None else report
+        return replace(report, memory=self.readings.memory.get(report.pid)) if report.pid is not None else report
 
     def _problems(self) -> tuple[str, ...]:
-        found = [self._cards.problem] if self._cards.problem else []
-        if self._hardware.cores and self._hardware.disk_free < self._config.data_free:
-            room = format_bytes(self._hardware.disk_free)
-            found.append(f"only {room} are free under {self._config.data}: make room")
-        if self._spool_is_long:
-            found.append("the usage spool is long: the controllers take its records too slowly, or not at all")
+        found = [*self.readings.problems(), *self.shipping.problems()]
+        if self._address is None:
+            found.append("this node has no address that others could use: set LLMGW_NODE_ADDRESS")
         return tuple(found)
 
     def _say_reachable(self, reachable: bool, reason: str = "") -> None:
         if reachable != self._reachable:
             self._reachable = reachable
             level = logging.INFO if reachable else logging.WARNING
-            event(
-                log,
-                "controllers_reached" if reachable else "controllers_unreachable",
-                level=level,
-                reason=reason or None,
-            )
+            name = "controllers_reached" if reachable else "controllers_unreachable"
+            event(log, name, level=level, reason=reason or None)
+
+    # --- nudges ---------------------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        self._connected.set()
+        self._agent.report_now.set()
+
+    def nudged(self, nudge: Nudge) -> None:
+        """Look again now. Who was removed is out of the map before any answer."""
+        if self._map.drop(nudge.removed, self._wall_offset()):
+            self._link.learn(self._map.controllers())
+            event(log, "nodes_dropped", nodes=list(nudge.removed))
+        nodes = len(self._map.map.nodes) if self._map.map else 0
+        pause = random.uniform(0.0, SPREAD * min(1.0, nodes / LARGE))
+        asyncio.get_running_loop().call_later(pause, self._agent.report_now.set)
+
+    # --- this node ------------------------------------------------------------------------------------------------
+
+    async def run_watch(self) -> None:
+        """Switches made on this node, a clock that was set, an address that changed."""
+        next_address = time.monotonic() + ADDRESS_EVERY
+        while True:
+            await asyncio.sleep(WATCH_EVERY)
+            try:
+                if self._modules.look():
+                    self._modules_changed()
+                self._map.keep(self._wall_offset())
+                if time.monotonic() >= next_address:
+                    next_address = time.monotonic() + ADDRESS_EVERY
+                    if await self._look_at_address():
+                        self._agent.report_now.set()
+            except Exception:
+                log.exception("watch_failed")
+
+    def _modules_changed(self) -> None:
+        now = self._modules.now
+        event(log, "modules_changed", modules={item.name: item.state for item in now.modules}, managed=now.managed)
+        self._agent.handle(InferenceSwitched(on=self._modules.runs(Module.INFERENCE)))
+        self._agent.report_now.set()
+
+    async def _look_at_address(self) -> bool:
+        """Whether another address is to be advertised from now on. One that is gone for a moment stays advertised."""
+        config = self._config
+        found = await asyncio.to_thread(
+            address.advertised, setting=config.node_address, bound=config.node_host, port=config.node_port,
+            controllers=self._link.urls, local=not config.controllers,
+        )  # fmt: skip
+        if found is None or found == self._address:
+            return False
+        event(log, "address_advertised", address=found, before=self._address)
+        self._address = found
+        return True
+
+    def _wall_offset(self) -> float:
+        """Cluster time less what this machine's clock says now."""
+        return self._link.cluster_time - time.time()
 
     # --- snapshot -------------------------------------------------------------------------------------------------
 
@@ -147,69 +239,32 @@ class Reporter:
 
     async def run_snapshots(self) -> None:
         """Fetch the snapshot when a heartbeat's answer names another version."""
+        failures = 0
         while True:
             await self._snapshot_wanted.wait()
             self._snapshot_wanted.clear()
             try:
+                cloud = self._told_cloud
                 data = await self._link.snapshot(self._snapshot_version)
                 if data is not None:
                     _check_snapshot(data)
                     await asyncio.to_thread(files.write_atomic, self._config.snapshot_file, data)
+                    self._snapshot_cloud = cloud
                     self._look_at_snapshot()
                     event(log, "snapshot_taken", version=self._snapshot_version)
                     self._agent.report_now.set()
+                failures = 0
             except (LinkError, OSError) as error:
                 event(log, "snapshot_failed", level=logging.WARNING, reason=str(error))
-                await asyncio.sleep(FIRST_PAUSE)  # the next heartbeat asks again
+                await asyncio.sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10)))
+                failures += 1
+                self._agent.report_now.set()  # its answer asks again
+            except NodeRemoved:
+                self.removed.set()
+                await asyncio.sleep(LONGEST_PAUSE)
             except Exception:
                 log.exception("snapshot_failed")
                 await asyncio.sleep(LONGEST_PAUSE)
-
-    # --- usage ----------------------------------------------------------------------------------------------------
-
-    async def run_usage(self) -> None:
-        """Ship closed records, oldest first, batch by batch."""
-        failures = 0
-        while True:
-            pause = USAGE_IDLE
-            try:
-                self._waiting = await asyncio.to_thread(self._spool.waiting)
-                self._spool_is_long = self._waiting is None
-                batch = await asyncio.to_thread(self._spool.next_batch)
-                if batch is not None:
-                    got = await self._link.usage(batch.records)
-                    done = await asyncio.to_thread(self._spool.committed, batch, got.stored, got.refused)
-                    pause = USAGE_BEHIND if done else USAGE_IDLE
-                failures = 0
-            except LinkError as error:
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10))
-                failures += 1
-                if failures == 1:
-                    event(log, "usage_not_shipped", level=logging.WARNING, reason=str(error))
-            except Exception:
-                log.exception("usage_failed")
-                pause = LONGEST_PAUSE
-            await asyncio.sleep(pause)
-
-    # --- readings -------------------------------------------------------------------------------------------------
-
-    async def run_readings(self) -> None:
-        """Hardware and engine builds each 10 s; memory of engines each 5 s, and at once for a new one."""
-        next_hardware = next_memory = 0.0
-        while True:
-            try:
-                now = time.monotonic()
-                if now >= next_hardware:
-                    next_hardware = now + HARDWARE_EVERY
-                    self._hardware = await asyncio.to_thread(probe.hardware, self._config.data, self._cards)
-                    self._builds = tuple(engine.build() for engine in self._agent.engines.values())
-                pids = {report.pid for report in self._agent.machine.reports() if report.pid is not None}
-                if now >= next_memory or pids != set(self._memory):
-                    next_memory = now + MEMORY_EVERY
-                    self._memory = await asyncio.to_thread(_memory_of, pids)
-            except Exception:
-                log.exception("readings_failed")
-            await asyncio.sleep(READINGS_TICK)
 
 
 def _check_snapshot(data: bytes) -> None:
@@ -218,10 +273,6 @@ def _check_snapshot(data: bytes) -> None:
         from_dict(Snapshot, orjson.loads(data))
     except (orjson.JSONDecodeError, WireError) as error:
         raise LinkError(f"the snapshot cannot be read: {error}") from None
-
-
-def _memory_of(leaders: set[int]) -> dict[int, int | None]:
-    return {leader: probe.proportional_memory(probe.group_of(leader)) for leader in leaders}
 
 
 def version() -> str:

@@ -89,7 +89,8 @@ class IntentStore:
 
 
 class WantedStore:
-    """The last answer of a controller. Only a change of the wanted replicas is written."""
+    """The last answer of a controller. Written when the wanted replicas or the node's roles are new; the map has its own
+    file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -104,6 +105,7 @@ class WantedStore:
             return None
 
     def write(self, wanted: Wanted) -> None:
-        if wanted.replicas != self._written:
-            files.write_json(self._path, to_dict(wanted))
-            self._written = wanted.replicas
+        told = wanted.replicas, wanted.roles
+        if told != self._written:
+            files.write_json(self._path, to_dict(replace(wanted, map=None)))
+            self._written = told

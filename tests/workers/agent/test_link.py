@@ -12,7 +12,10 @@ import pytest
 
 from cluster.domain import signing
 from cluster.wire import Heartbeat, Wanted, to_dict
-from workers.agent.link import Identity, Link, LinkError, NoIdentity
+from workers.agent.clients import Clients
+from workers.agent.identity import Identity, NoIdentity
+from workers.agent.link import Link, LinkError, NodeRemoved
+from workers.agent.tls import Tls
 
 NODE_KEY, CONTROLLER_KEY = "11" * 32, "22" * 32
 IDENTITY = Identity(node_id="node_1", private_key=NODE_KEY, controller_public_key=signing.public_hex(CONTROLLER_KEY))
@@ -33,7 +36,7 @@ def wanted(time: float = 1000.0) -> bytes:
 
 def link(serve: Serve, *, urls: tuple[str, ...] = ("http://a",), clock: Callable[[], float] = lambda: 1000.0) -> Link:
     client = httpx.AsyncClient(transport=httpx.MockTransport(serve))
-    return Link(urls, IDENTITY, boot_id="boot", clock=clock, client=client)
+    return Link(urls, IDENTITY, boot_id="boot", clock=clock, clients=Clients(client))
 
 
 async def test_a_heartbeat_is_signed_and_its_answer_believed() -> None:
@@ -176,3 +179,57 @@ def test_an_identity_that_cannot_be_used_says_what_to_do(tmp_path: Path, text: s
         path.write_text(text)
     with pytest.raises(NoIdentity, match="enrol"):
         Identity.read(path)
+
+
+def asked_in_order(sender_urls: tuple[str, ...], down: set[str]) -> tuple[Link, list[str]]:
+    asked: list[str] = []
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        if request.url.host in down:
+            raise httpx.ConnectError("down")
+        return signed(request, 200, wanted())
+
+    return link(serve, urls=sender_urls), asked
+
+
+async def test_controllers_of_the_map_are_asked_when_our_own_are_down_and_are_forgotten_when_it_drops_them() -> None:
+    down = {"a"}
+    sender, asked = asked_in_order(("http://a/",), down)
+    sender.learn([("http://a", "node_a"), ("http://b", "node_b"), ("http://me", "node_1")])
+    await sender.heartbeat(BEAT)
+    assert (asked, sender.urls) == (["a", "b"], ("http://b", "http://a"))
+    sender.learn([("http://c", "node_c")])
+    assert sender.urls == ("http://a", "http://c")
+
+
+async def test_a_controller_that_fell_silent_is_asked_last() -> None:
+    sender, asked = asked_in_order(("http://a", "http://b"), set())
+    sender.doubt("http://a")
+    await sender.heartbeat(BEAT)
+    assert asked == ["b"]
+
+
+async def test_only_a_signed_refusal_takes_a_node_out_of_its_cluster() -> None:
+    body = b'{"error": {"code": "node_removed"}}'
+    with pytest.raises(LinkError):
+        await link(lambda request: httpx.Response(401, content=body)).heartbeat(BEAT)
+    with pytest.raises(NodeRemoved):
+        await link(lambda request: signed(request, 401, body)).heartbeat(BEAT)
+
+
+async def test_a_next_certificate_is_asked_for_by_a_signed_call() -> None:
+    def serve(request: httpx.Request) -> httpx.Response:
+        assert orjson.loads(request.content)["csr"] == "CSR"
+        return signed(request, 200, b'{"certificate": "C", "ca_certificate": "CA"}')
+
+    found = await link(serve).certificate("CSR")
+    assert (found.certificate, found.ca_certificate) == ("C", "CA")
+
+
+async def test_an_https_controller_is_not_called_without_our_certificate(tmp_path: Path) -> None:
+    client = httpx.AsyncClient(transport=httpx.MockTransport(lambda request: httpx.Response(200)))
+    clients = Clients(client, Tls(tmp_path))
+    sender = Link(("https://127.0.0.1:1",), IDENTITY, boot_id="boot", clock=lambda: 1000.0, clients=clients)
+    with pytest.raises(LinkError):
+        await sender.heartbeat(BEAT)

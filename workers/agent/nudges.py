@@ -1,0 +1,111 @@
+"""The websocket to a controller: it says "look again now", and its silence tells that the controller is dead.
+
+Nothing travels here that a heartbeat would not bring as well, later. One connection at a time; when it is lost the next
+controller is tried at once, and when none accepts, again after a growing pause, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Any, Protocol
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from cluster.wire import Nudge, WireError, from_dict
+from llmgw_site.lib.logs import event
+from workers.agent.link import Link
+
+log = logging.getLogger(__name__)
+PATH = "/ws/agent"
+PING_EVERY, PONG_WITHIN = 5.0, 5.0
+"""Seconds; together the silence after which a controller is taken for dead."""
+OPEN_TIMEOUT = 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
+REFUSED_PAUSE = 15.0
+"""Of a controller that answers and has no websocket for us: an older one, or `web` is starting."""
+LARGEST = 1 << 20
+
+
+class Ears(Protocol):
+    """Who listens."""
+
+    def connected(self) -> None:
+        """A connection stands: whatever was said while none did was missed."""
+
+    def nudged(self, nudge: Nudge) -> None: ...
+
+
+class Nudges:
+    """`run` never ends."""
+
+    def __init__(self, link: Link, ears: Ears, *, dice: random.Random | None = None) -> None:
+        self._link, self._ears = link, ears
+        self._dice = dice or random.Random()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            stood = refused = False
+            for url in self._link.urls:
+                try:
+                    stood = await self._follow(url)
+                except InvalidStatus as error:
+                    refused = True
+                    self._note(url, f"refused with {error.response.status_code}")
+                except (OSError, WebSocketException, TimeoutError) as error:
+                    self._note(url, str(error) or type(error).__name__)
+                except Exception:
+                    log.exception("nudges_failed")
+                if stood:
+                    break
+            failures = 0 if stood else failures + 1
+            longest = REFUSED_PAUSE if refused else LONGEST_PAUSE
+            pause = min(longest, FIRST_PAUSE * 2 ** min(max(0, failures - 1), 10))
+            # after a connection that stood the next controller is tried at once
+            await asyncio.sleep(0.0 if stood and len(self._link.urls) > 1 else pause * self._dice.uniform(0.5, 1.0))
+
+    async def _follow(self, url: str) -> bool:
+        """Listen to this controller until its connection ends; True: it stood."""
+        options: dict[str, Any] = {}
+        if url.startswith("https:"):
+            context, name = self._link.clients.security(url)
+            options = {"ssl": context, **({"server_hostname": name} if name else {})}
+        async with connect(
+            "ws" + url.removeprefix("http") + PATH,
+            additional_headers=self._link.headers("GET", PATH),
+            ping_interval=PING_EVERY,
+            ping_timeout=PONG_WITHIN,
+            open_timeout=OPEN_TIMEOUT,
+            close_timeout=1.0,
+            max_size=LARGEST,
+            compression=None,
+            proxy=None,
+            logger=logging.getLogger("workers.agent.nudges.websocket"),
+            **options,
+        ) as connection:
+            event(log, "nudges_connected", controller=url)
+            self._ears.connected()
+            await self._listen(connection)
+        reason = f"{connection.close_code or ''} {connection.close_reason or ''}".strip()
+        event(log, "nudges_lost", level=logging.WARNING, controller=url, reason=reason)
+        self._link.doubt(url)
+        return True
+
+    async def _listen(self, connection: ClientConnection) -> None:
+        try:
+            async for message in connection:
+                try:
+                    nudge = from_dict(Nudge, orjson.loads(message))
+                except (orjson.JSONDecodeError, WireError) as error:
+                    event(log, "nudge_unreadable", level=logging.WARNING, reason=str(error)[:200])
+                    continue
+                self._ears.nudged(nudge)
+        except ConnectionClosed:
+            pass
+
+    def _note(self, url: str, reason: str) -> None:
+        event(log, "nudges_not_connected", level=logging.DEBUG, controller=url, reason=reason[:200])

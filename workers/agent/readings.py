@@ -1,0 +1,68 @@
+"""What this machine is and has, read beside everything else: hardware, engine builds, memory of engines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from cluster.wire import EngineBuild, Hardware
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.units import format_bytes
+from workers.agent import probe
+from workers.agent.loop import Agent
+
+log = logging.getLogger(__name__)
+HARDWARE_EVERY, MEMORY_EVERY, TICK = 10.0, 5.0, 1.0
+
+
+class Readings:
+    """The latest figures. What is new of them beyond load is told at once (`Agent.report_now`)."""
+
+    def __init__(self, config: Config, agent: Agent) -> None:
+        self._config, self._agent = config, agent
+        self._cards = probe.Cards()
+        self.hardware = Hardware()
+        self.builds: tuple[EngineBuild, ...] = ()
+        self.memory: dict[int, int | None] = {}
+        """Proportional set size of an engine's processes by its pid."""
+
+    async def run(self) -> None:
+        """Hardware and engine builds each 10 s; memory of engines each 5 s; both at once when engines come or go."""
+        next_hardware = next_memory = 0.0
+        while True:
+            try:
+                now, before = time.monotonic(), self._lasting()
+                pids = {report.pid for report in self._agent.machine.reports() if report.pid is not None}
+                changed = pids != set(self.memory)
+                if now >= next_hardware or changed:
+                    next_hardware = now + HARDWARE_EVERY
+                    self.hardware = await asyncio.to_thread(probe.hardware, self._config.data, self._cards)
+                    self.builds = tuple(engine.build() for engine in self._agent.engines.values())
+                if now >= next_memory or changed:
+                    next_memory = now + MEMORY_EVERY
+                    self.memory = await asyncio.to_thread(_memory_of, pids)
+                if changed or self._lasting() != before:
+                    self._agent.report_now.set()
+            except Exception:
+                log.exception("readings_failed")
+            await asyncio.sleep(TICK)
+
+    def _lasting(self) -> tuple[object, ...]:
+        """What the controllers should hear of at once; the rest can wait for the next heartbeat."""
+        found = self.hardware
+        short = bool(found.cores) and found.disk_free < self._config.data_free
+        cards = tuple((card.uuid, card.memory_total) for card in found.cards)
+        return found.cores, found.memory_total, cards, self.builds, self._cards.problem, short
+
+    def problems(self) -> tuple[str, ...]:
+        """For people."""
+        found = [self._cards.problem] if self._cards.problem else []
+        if self.hardware.cores and self.hardware.disk_free < self._config.data_free:
+            room = format_bytes(self.hardware.disk_free)
+            found.append(f"only {room} are free under {self._config.data}: make room")
+        return tuple(found)
+
+
+def _memory_of(leaders: set[int]) -> dict[int, int | None]:
+    return {leader: probe.proportional_memory(probe.group_of(leader)) for leader in leaders}
