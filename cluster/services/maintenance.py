@@ -84,4 +84,5 @@ def _tell(node: Node, *, card: str, actor: str, before: str, after: str, why: st
         after={**fields, "maintenance": after},
         why=why,
     )
+    transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
     transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))

@@ -8,9 +8,10 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from cluster.domain.modules import ModuleReport
 from cluster.models import ClusterSetup
 from cluster.services import setup
-from cluster.wire import CardReport, Hardware, ModuleReport
+from cluster.wire import CardReport, Hardware
 from tests.cluster.rows import Machine, a_ready_replica, report
 
 pytestmark = pytest.mark.django_db

@@ -10,10 +10,10 @@ from django.db import connection
 
 from catalog.models import Event
 from cluster import signals
+from cluster.domain.modules import ModuleReport
 from cluster.models import ClusterSetup, Node
 from cluster.selectors import world
 from cluster.services import nodes, setup
-from cluster.wire import ModuleReport
 from llmgw_site.lib.errors import Refused
 from tests.cluster.rows import ACTOR, Machine
 
@@ -78,6 +78,7 @@ def test_a_change_is_recorded_from_what_to_what() -> None:
     event = Event.objects.get(kind="cluster_setup_changed")
     assert (event.actor, event.why) == (ACTOR, "more edges")
     assert event.before == {"controller_tier": [], "nodes": {}, "version": 0}
+    assert event.after
     assert event.after["nodes"] == {"head": ["controller", "edge", "router", "inference", "data"]}
 
 
