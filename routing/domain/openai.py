@@ -225,8 +225,10 @@ ERROR_TEXT = 2000
 """Characters of an engine's error message that reach the client."""
 
 
-def engine_error(status: int, body: bytes, *, secret: str) -> dict[str, Any]:
+def engine_error(status: int, body: bytes, *, secret: str, who: str = "engine") -> dict[str, Any]:
     """An engine's error answer as the inside of an OpenAI error object; `secret` (the engine's key) is taken out.
+
+    `who` answered: `engine` or `provider`.
 
     1. `{"error": {...}}`      llama.cpp (numeric `code`), vLLM, OpenAI
     2. `{"error": "text"}`     several small servers
@@ -244,16 +246,16 @@ def engine_error(status: int, body: bytes, *, secret: str) -> dict[str, Any]:
         inner = {}
     message = inner.get("message") or inner.get("detail")  # 1, 3
     if not isinstance(message, str):
-        message = f"The engine answered with status {status}." if message is None else orjson.dumps(message).decode()
+        message = f"The {who} answered with status {status}." if message is None else orjson.dumps(message).decode()
     kind = inner.get("type")
     if not isinstance(kind, str) or not kind:
         kind = "invalid_request_error" if status < 500 else "server_error"
     code = inner.get("code")
     if not isinstance(code, str) or not code or code.isdecimal():
-        code = _ENGINE_CODES.get(kind, "engine_error")
+        code = _ENGINE_CODES.get(kind, f"{who}_error")
     param = inner.get("param")
     if secret:
-        message = message.replace(secret, "[engine key]")
+        message = message.replace(secret, f"[{who} key]")
     return {
         "message": message[:ERROR_TEXT],
         "type": kind[:100],

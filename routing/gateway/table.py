@@ -14,7 +14,7 @@ from cluster.wire import EnginesFile
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.choose import Route, Seat, Waiting
-from routing.domain.snapshot import AdminEntry, KeyEntry, ModelEntry, Snapshot
+from routing.domain.snapshot import AdminEntry, KeyEntry, ModelEntry, ProviderEntry, Snapshot
 from routing.gateway.watched import LOOK, WatchedFile
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,7 @@ class View:
     routes: dict[str, Route] = field(default_factory=dict)  # by the model's name
     replicas: dict[str, str] = field(default_factory=dict)  # of this node, by id: `ready` or `draining`
     admins: dict[str, AdminEntry] = field(default_factory=dict)  # by the SHA-256 of the token
+    providers: dict[str, ProviderEntry] = field(default_factory=dict)  # by id; only where the cloud module runs
     made_at: float = 0.0  # cluster time of the snapshot
 
 
@@ -44,6 +45,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
         routes=routes,
         replicas={engine.replica_id: engine.state for engine in engines.engines},
         admins={admin.sha256: admin for admin in snapshot.admins},
+        providers={provider.provider_id: provider for provider in snapshot.providers},
         made_at=snapshot.made_at,
     )
 
