@@ -132,7 +132,8 @@ def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) ->
     """The node behind a call with these headers to `path`, the raw request target. Raises Refused.
 
     1. no signature headers: `node_signature_required`
-    2. the node is not in the table, or was taken out of it: `node_unknown`, `node_removed`
+    2. the node is not in the table: `node_unknown`; it was taken out of it: `node_removed`, signed where the call is its
+       own, so that the node can believe it
     3. the signature does not hold (`bad_signature`, `clock_skew`, `body_unsigned`, `body_changed`)
     4. a copy of a call that was answered: `call_repeated`
     """
@@ -147,13 +148,14 @@ def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) ->
     if node is None:  # 2
         text = f"node {call.node[:40]} is not in this cluster: let it join with a token (`llmgw node token`)"
         raise Refused(Kind.UNAUTHORIZED, "node_unknown", text)
-    if node.removed_at is not None:
-        raise nodes.removed(node)
     own = ClusterIdentity.objects.get(id=ClusterIdentity.ONLY)
     key = pairwise(identity.private_key(own), node.public_key)
     now = selectors.database_now()
     wrong = signing.verify(key, call, method=method, path=path, body=body, now=now)
     caller = Caller(node=node, own=own, key=key, call=call, body=body, now=now)
+    if node.removed_at is not None:
+        refused = nodes.removed(node)
+        raise refused if wrong == "bad_signature" else _ProvedRefused(caller, refused.code, refused.message)
     if wrong is not None:  # 3
         event(log, "node_call_refused", level=logging.WARNING, node_id=node.id, code=wrong)
         text = f"the call of node {node.name} was refused: {wrong.replace('_', ' ')}"

@@ -20,7 +20,9 @@ from cluster.models import ClusterIdentity, Node, Replica
 from cluster.services import calls, nodes
 from cluster.wire import Wanted, from_dict, to_dict
 from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
-from workers.agent.link import Identity, Link, LinkError
+from workers.agent.clients import Clients
+from workers.agent.identity import Identity
+from workers.agent.link import Link, LinkError
 
 pytestmark = pytest.mark.django_db
 PATH = "/api/v1/agent/heartbeat"
@@ -75,6 +77,7 @@ def test_a_removed_node_is_refused_at_once(client: Client, machine: Machine) -> 
     nodes.remove(node_id=machine.node.id, actor="t")
     response = machine.post(client, PATH, body(machine))
     assert (response.status_code, code(response)) == (401, "node_removed")
+    assert machine.proves(response)
 
 
 def test_a_client_key_is_worth_nothing_here(client: Client) -> None:
@@ -152,7 +155,7 @@ def test_a_node_whose_clock_is_an_hour_off_gets_through_with_its_second_call(
 
     async def beat_twice() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(sync_to_async(ask))) as http:
-            link = Link(("http://c",), who, boot_id="b", clock=lambda: time.time() + off, client=http)
+            link = Link(("http://c",), who, boot_id="b", clock=lambda: time.time() + off, clients=Clients(http))
             with pytest.raises(LinkError, match="clock_skew"):
                 await link.heartbeat(machine.beat())
             wanted = await link.heartbeat(machine.beat())
