@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from typing import Any
 import httpx
 
 from llmgw_site.cli.client import Api, CliError, Target
-from tests import processes, tiny
+from tests import tiny
 from tests.cluster.harness.links import Links
 from tests.cluster.harness.node import CONTROLLER, LLMGW, NODE_PORT, PLAIN, Node
 from tests.cluster.harness.provider import EXTERNAL, Provider, offer
@@ -104,12 +103,20 @@ class Cluster:
 
     def token(self, **fields: Any) -> str:
         """The text of a join token."""
-        return str(self.api().post("join-tokens", fields)["text"])
+        return str(self.api().post("join-tokens", fields)["token"])
 
     def join(self, node: Node, token: str) -> None:
         """Take a node in by the real command."""
         done = node.run(*LLMGW, "node", "join", token, "--controller", self["c1"].link.url, "--no-start")
         assert done.returncode == 0, done.stdout
+
+    def extra(self, name: str, roles: str, *, services: tuple[str, ...] = PLAIN, **environ: str) -> Node:
+        """A further node, joined and at work; `mend` ends it."""
+        node = self.add(name, roles, services=services, **environ)
+        self.join(node, self.token(uses=1))
+        node.start(seconds=60)
+        wait_for(lambda: self.states().get(name) == "online", seconds=fair(20), what=f"{name} to be online", every=0.2)
+        return node
 
     def drop(self, name: str) -> None:
         """End a node that a test added, and forget it."""
@@ -166,6 +173,10 @@ class Cluster:
         }
         sent = {**({"x-request-id": request_id} if request_id else {}), **(headers or {})}
         return self.request("POST", "/v1/chat/completions", via=via, json=body, headers=sent, timeout=timeout)
+
+    def went(self, request_id: str) -> list[str]:
+        """Nodes that a request with this id was passed on to by another node, once for each time."""
+        return [name for name, link in self.links.links.items() for _ in range(link.reached[request_id])]
 
     def answers(self, model: str = MODEL, *, via: str = "e1") -> bool:
         try:
@@ -329,4 +340,4 @@ def running() -> Iterator[Cluster]:
         cluster.close()
 
 
-__all__ = ["MODEL", "Cluster", "processes", "running", "signal"]
+__all__ = ["EXTERNAL", "MODEL", "Cluster", "running"]

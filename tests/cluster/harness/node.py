@@ -146,10 +146,19 @@ class Node:
                 self.children[name].send_signal(signal.SIGCONT)
 
     def restart(self, *names: str, **environ: str) -> None:
-        """End and start services anew, with changed variables from now on."""
+        """End and start services anew, with changed variables from now on; an empty one is taken away."""
         self.environ.update(environ)
+        self.environ = {name: value for name, value in self.environ.items() if value or name not in environ}
         self.kill(*names, sign=signal.SIGTERM)
         self.start(*(names or self.services))
+
+    def skew(self, seconds: float) -> None:
+        """Let the clock of its processes be ahead by so much (they must have been started with `skewed()`)."""
+        (self.data / "skew").write_text(str(seconds))
+
+    def skewed(self) -> dict[str, str]:
+        """Variables with which `skew` works; see harness/skew/sitecustomize.py."""
+        return {"PYTHONPATH": str(Path(__file__).with_name("skew")), "HARNESS_SKEW": str(self.data / "skew")}
 
     def engines(self, model: str = "") -> list[int]:
         """Pids of its engines; of one model only, if it is named."""

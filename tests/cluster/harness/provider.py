@@ -103,5 +103,5 @@ class Provider:
 
 def offer(api: Any, provider: Provider) -> None:
     """Put the provider and its model into the catalogue, with the admin API."""
-    made = api.post("providers", {"name": "stub", "url": provider.url, "key": KEY})
-    api.post("models", {"name": EXTERNAL, "provider": made["id"], "external_model": THEIRS})
+    made = api.post("providers", {"name": "stub", "url": provider.url, "api_key": KEY})
+    api.post("models", {"name": EXTERNAL, "provider": made["id"], "provider_model": THEIRS})

@@ -1,0 +1,33 @@
+"""The cluster that these tests share: whole before each of them, and made whole again after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.harness.cluster import Cluster, running
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[Cluster]:
+    yield from running()
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """Eight nodes: c1, e1, r1, r2, i1, i2, i3, x1, named after their roles."""
+    shared_cluster.until_whole()
+    yield shared_cluster
+    shared_cluster.mend()
+    shared_cluster.until_whole()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the cluster are slow and run on one worker; marks that nobody can forget."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()) and "shared_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(180))

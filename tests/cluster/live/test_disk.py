@@ -1,0 +1,71 @@
+"""A node whose disk is full: it serves on, and catches up when there is room again."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.harness.cluster import Cluster
+from tests.cluster.live.test_chat import an_id
+from tests.processes import fair, wait_for
+
+
+@pytest.fixture
+def small_disk(cluster: Cluster) -> Iterator[Path]:
+    """A file system of 6 MB where the data of a further node will stand."""
+    place = cluster.folder / "i4"
+    place.mkdir(mode=0o700)
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m,mode=0700", "none", str(place)], capture_output=True
+    ).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield place
+    finally:
+        if "i4" in cluster.nodes:
+            cluster.drop("i4")
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_node_with_a_full_disk_serves_on_and_catches_up_when_there_is_room(
+    cluster: Cluster, small_disk: Path
+) -> None:
+    node = cluster.extra("i4", "inference,edge")
+    cluster.serve("tiny-full", profile={"nodes": ["i4"]})
+    wait_for(lambda: cluster.answers("tiny-full", via="i4"), seconds=fair(10), what="an answer of i4", every=0.2)
+    filler = small_disk / "filler"
+    with filler.open("wb") as file:
+        try:
+            while True:
+                file.write(b"x" * 65536)
+                file.flush()
+        except OSError:
+            pass
+    names = [an_id() for _ in range(5)]
+    for name in names:
+        assert cluster.chat("tiny-full", via="i4", request_id=name).status_code == 200
+        assert cluster.chat("tiny-full").status_code == 200
+    key = cluster.api().post("keys", {"name": an_id(), "project": "default"})[
+        "key"
+    ]  # a snapshot that cannot be written
+    time.sleep(3)  # a few heartbeats on the full disk
+    assert cluster.states()["i4"] == "online"
+    assert len(node.engines("tiny-full")) == 1
+    filler.unlink()
+    wait_for(
+        lambda: cluster.request("GET", "/v1/models", via="i4", token=key).status_code == 200,
+        seconds=fair(15),
+        what="the new key at i4",
+        every=0.3,
+    )
+    assert node.missing() == ()
+    name = an_id()
+    assert cluster.chat("tiny-full", via="i4", request_id=name).status_code == 200
+    wait_for(
+        lambda: name in {row["request_id"] for row in cluster.api().all("usage", page_size=500)},
+        seconds=fair(15), what="a record of after", every=0.3,
+    )  # fmt: skip

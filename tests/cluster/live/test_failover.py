@@ -1,0 +1,286 @@
+"""When a node stops answering: at most one second try, and never for a request that somebody accepted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from routing.gateway.membership import FORWARDED, Marks
+from tests.cluster.harness.calls import call
+from tests.cluster.harness.cluster import CONNECT, EXTERNAL, FIRST_BYTE, MODEL, SKIP, Cluster
+from tests.cluster.live.test_chat import INFERENCE, ROUTERS, an_id
+from tests.processes import fair, wait_for
+
+LONG = {"max_tokens": 2000, "ignore_eos": True}
+"""An answer that takes seconds."""
+
+
+@pytest.fixture
+def one_router(cluster: Cluster) -> Cluster:
+    """Only r1 can be reached, so that it alone has seen what happened before."""
+    cluster["r2"].link.set("refuse")
+    wait_for(lambda: cluster.answers(), seconds=fair(10), what="an answer by r1")
+    return cluster
+
+
+def peers(cluster: Cluster, model: str = MODEL, via: str = "r1") -> dict[str, dict[str, Any]]:
+    return {row["node"]: row for row in cluster.admin("GET", f"/api/v1/cloud/peers?model={model}", via=via).json()}
+
+
+def all_idle(cluster: Cluster) -> bool:
+    return all(row["in_flight"] == 0 for via in ("r1", "r2") for row in peers(cluster, via=via).values())
+
+
+@pytest.mark.parametrize("mode", ["refuse", "silent"])
+def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_while(
+    one_router: Cluster, mode: Any
+) -> None:
+    cluster = one_router
+    cluster["i1"].link.set(mode)
+    names = [an_id() for _ in range(8)]
+    for name in names:
+        answer = cluster.chat(request_id=name)
+        assert answer.status_code == 200, answer.text
+    went = [set(cluster.went(name)) & INFERENCE for name in names]
+    assert all(len(nodes) == 1 and "i1" not in nodes for nodes in went)
+    row = peers(cluster)["i1"]
+    assert row["down_for_s"] is not None
+    cluster["i1"].link.set("open")
+    time.sleep(SKIP)  # the time that it is skipped is what is tested
+    names = [an_id() for _ in range(12)]
+    for name in names:
+        assert cluster.chat(request_id=name).status_code == 200
+    assert any("i1" in cluster.went(name) for name in names), "it is chosen again"
+    wait_for(lambda: all_idle(cluster), seconds=fair(5), what="counters to be zero")
+
+
+def test_a_request_is_tried_on_a_second_node_and_on_no_third(one_router: Cluster) -> None:
+    cluster = one_router
+    for node in INFERENCE:
+        cluster[node].link.set("refuse")
+    answer = cluster.chat()
+    assert answer.status_code in (502, 503), answer.text
+    assert answer.json()["error"]["code"]
+    for node in INFERENCE:
+        cluster[node].link.set("open")
+    assert cluster.chat().status_code == 200, "every node is marked: they are tried anyway"
+
+
+def test_every_endpoint_fails_over(one_router: Cluster) -> None:
+    cluster = one_router
+    cluster["i1"].link.set("refuse")
+    cluster["i2"].link.set("refuse")
+    for stream in (False, True):
+        for path, body in (
+            ("/v1/completions", {"prompt": "Hi.", "max_tokens": 3}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 3}),
+        ):
+            answer = cluster.request("POST", path, json={"model": MODEL, "stream": stream, **body})
+            assert answer.status_code in (200, 502, 503)  # two of three are gone: the one second try may hit the other
+            wait_for(
+                lambda path=path, body=body: (
+                    cluster.request("POST", path, json={"model": MODEL, **body}).status_code == 200
+                ),
+                seconds=fair(5),
+                what=f"{path} to work",
+                every=0.1,
+            )  # type: ignore[misc]
+
+
+def test_a_request_that_was_accepted_and_lost_is_502_and_reached_one_node_only(one_router: Cluster) -> None:
+    cluster = one_router
+    for node in INFERENCE:
+        cluster[node].link.set("mute")
+    name = an_id()
+    answer = _while_under_way(cluster, name, lambda node: cluster[node].link.reset())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_lost")
+    assert len(set(cluster.went(name)) & INFERENCE) == 1
+    assert len([node for node in cluster.went(name) if node in INFERENCE]) == 1
+    (node,) = set(cluster.went(name)) & INFERENCE
+    for other in INFERENCE:
+        cluster[other].link.set("open")
+    assert peers(cluster)[node]["down_for_s"] is None, "a node that accepted is not skipped"
+    wait_for(lambda: all_idle(cluster), seconds=fair(5), what="counters to be zero")
+
+
+def _while_under_way(cluster: Cluster, name: str, act: Any, **more: Any) -> httpx.Response:
+    """Ask in a thread; act on the inference node that the request reached."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: cluster.chat(request_id=name, timeout=fair(30), **more))
+        (node,) = wait_for(
+            lambda: set(cluster.went(name)) & INFERENCE, seconds=fair(10), what="the request to reach a node"
+        )
+        act(node)
+        return asked.result()
+
+
+def test_a_node_that_accepts_and_never_answers_is_not_asked_twice_and_hurts_nobody_else(one_router: Cluster) -> None:
+    cluster = one_router
+    model = "tiny-patient"
+    cluster.serve(model)
+    row = cluster.api().find("models", model, noun="model")
+    cluster.api().patch(f"models/{row['id']}", {"first_byte_timeout": 2})
+    (home,) = cluster.ready(model)
+    wait_for(lambda: cluster.answers(model), seconds=fair(10), what="the model to answer", every=0.2)
+    cluster[home].link.set("mute")
+    name = an_id()
+    began = time.monotonic()
+    answer = _while_under_way(cluster, name, lambda node: None, model=model)
+    assert answer.status_code == 504, answer.text
+    assert time.monotonic() - began < fair(FIRST_BYTE), "the operator's own value rules on every hop"
+    assert [node for node in cluster.went(name) if node in INFERENCE] == [home]
+    for _ in range(4):
+        assert cluster.chat(EXTERNAL).status_code == 200
+
+
+def test_a_stream_that_breaks_ends_with_an_error_event_and_is_recorded_as_failed(one_router: Cluster) -> None:
+    cluster = one_router
+    for node in INFERENCE:
+        cluster[node].link.slow(rate=4000)
+    name = an_id()
+    text = _stream(cluster, name, lambda node: cluster[node].link.reset())
+    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    assert len(events) > 1
+    assert json.loads(events[-1])["error"]["code"] == "upstream_lost"
+    assert "[DONE]" not in text
+    assert len([node for node in cluster.went(name) if node in INFERENCE]) == 1
+    record = _record(cluster, name)
+    assert record["outcome"] == "failed"
+    wait_for(lambda: all_idle(cluster), seconds=fair(5), what="counters to be zero")
+
+
+def _stream(cluster: Cluster, name: str, act: Any, via: str = "e1") -> str:
+    """A long stream; act on its node once the first content came; all that the client saw."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "stream": True, **LONG}
+    headers = {"authorization": f"Bearer {cluster.key}", "x-request-id": name}
+    text, acted = "", False
+    with httpx.stream(
+        "POST", f"{cluster[via].url}/v1/chat/completions", json=body, headers=headers, timeout=fair(30), trust_env=False
+    ) as answer:
+        assert answer.status_code == 200
+        for piece in answer.iter_text():
+            text += piece
+            if not acted and text.count("data: ") > 2:
+                acted = True
+                (node,) = set(cluster.went(name)) & INFERENCE
+                act(node)
+    return text
+
+
+def _record(cluster: Cluster, name: str) -> dict[str, Any]:
+    """The one usage record of a request."""
+    found = wait_for(
+        lambda: [row for row in cluster.api().all("usage", page_size=500) if row["request_id"] == name],
+        seconds=fair(15), what="the usage record", every=0.3,
+    )  # fmt: skip
+    (row,) = found
+    return dict(row)
+
+
+def test_an_error_that_a_node_answers_goes_through_unchanged_and_skips_nobody(one_router: Cluster) -> None:
+    cluster = one_router
+    name = an_id()
+    words = [{"role": "user", "content": "word " * 6000}]
+    answer = cluster.chat(request_id=name, messages=words)
+    assert answer.status_code == 400, answer.text
+    assert "context" in answer.text
+    assert len([node for node in cluster.went(name) if node in INFERENCE]) == 1
+    assert all(row["down_for_s"] is None for row in peers(cluster).values())
+
+
+def test_the_edge_tries_a_second_router_only_if_the_first_could_not_be_reached(cluster: Cluster) -> None:
+    cluster["r1"].link.set("refuse")
+    for _ in range(3):
+        name = an_id()
+        assert cluster.chat(request_id=name).status_code == 200
+        assert set(cluster.went(name)) & ROUTERS == {"r2"}
+    cluster["r1"].link.set("open")
+    for router in ROUTERS:
+        cluster[router].link.set("mute")
+    name = an_id()
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: cluster.chat(request_id=name, timeout=fair(30)))
+        wait_for(lambda: set(cluster.went(name)) & ROUTERS, seconds=fair(10), what="the request to reach a router")
+        for router in ROUTERS:
+            cluster[router].link.reset()
+        answer = asked.result()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_lost")
+    assert len([node for node in cluster.went(name) if node in ROUTERS]) == 1
+
+
+def test_the_edge_tells_no_address_of_an_internal_node(cluster: Cluster) -> None:
+    inside = [node.link.outer[0] for node in cluster.nodes.values()] + [node.host for node in cluster.nodes.values()]
+    inside.remove(cluster["e1"].host)
+    answers = [cluster.chat(), cluster.chat("nothing-of-this-name"), cluster.chat(EXTERNAL)]
+    for node in ROUTERS | INFERENCE:
+        cluster[node].link.set("refuse")
+    answers.append(cluster.chat())
+    assert answers[-1].status_code >= 500
+    for answer in answers:
+        seen = f"{answer.headers} {answer.text}"
+        assert not [
+            address for address in inside if f"{address}:" in seen or f"{address} " in seen or f"{address}'" in seen
+        ], seen
+        assert not [header for header in answer.headers if header.startswith("x-llmgw")]
+
+
+def test_a_request_that_was_forwarded_is_never_forwarded_again(cluster: Cluster) -> None:
+    key = wait_for(lambda: cluster.api().all("keys"), what="keys")[0]
+    marks = Marks(hop=FORWARDED, key=key["id"], project=str(key["project"]))
+    body = {"model": EXTERNAL, "messages": [{"role": "user", "content": "Hi."}]}
+    answer = call(cluster["r1"], cluster["r2"], "POST", "/v1/chat/completions", body, marks=marks)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (508, "already_forwarded")
+    assert cluster.provider.seen == []
+
+
+def test_nothing_of_a_client_passes_for_a_node(cluster: Cluster) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 3}
+    for headers in ({"authorization": f"Bearer {cluster.key}"}, {"x-llmgw-hop": "forwarded"}, {}):
+        answer = httpx.post(
+            f"{cluster['i1'].link.url}/v1/chat/completions", json=body, headers=headers, trust_env=False
+        )
+        assert answer.status_code == 401
+    name = an_id()
+    forged = {"x-llmgw-hop": "forwarded", "x-llmgw-node": cluster["r1"].id, "x-llmgw-key": "key_of_somebody"}
+    assert cluster.chat(request_id=name, headers=forged).status_code == 200
+    assert len(cluster.went(name)) == 2, "passed on as any other"
+
+
+def test_an_edge_with_nothing_behind_it_says_so(cluster: Cluster) -> None:
+    try:
+        for router in ROUTERS:
+            _switch(cluster, router, "stopped")
+        wait_for(
+            lambda: cluster.chat().status_code == 503 and cluster.chat().json()["error"]["code"] == "no_chat_upstream",
+            seconds=fair(10), what="the edge to have heard", every=0.2,
+        )  # fmt: skip
+    finally:
+        for router in ROUTERS:
+            _switch(cluster, router, "running")
+
+
+def _switch(cluster: Cluster, node: str, state: str) -> None:
+    answer = cluster.admin("PUT", "/api/v1/node/modules/router", via=node, json={"state": state})
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.fixture(autouse=True)
+def _whole_answers(cluster: Cluster) -> Iterator[None]:
+    """What was skipped is not skipped any more when the next test begins."""
+    yield
+    cluster.links.mend()
+    wait_for(
+        lambda: all(row["down_for_s"] is None for row in peers(cluster).values()),
+        seconds=fair(3 * SKIP + CONNECT),
+        what="nobody to be skipped",
+        every=0.2,
+    )

@@ -1,0 +1,107 @@
+"""kill -9 of one of three inference nodes under load: what it had not accepted succeeds, what it had ends once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from tests.cluster.harness.cluster import MODEL, REFRESH, Cluster
+from tests.cluster.harness.load import Ending, load, tally
+from tests.cluster.live.test_chat import INFERENCE
+from tests.processes import fair, wait_for
+
+RATE = 100
+"""Requests a second."""
+
+
+@dataclass
+class Kill:
+    """A node's gateway killed in the middle of it all, and what the model list did."""
+
+    cluster: Cluster
+    node: str
+    alone: str = ""  # a model that only this node serves
+    left_list_s: float = 0.0
+
+    def __call__(self) -> None:
+        self.cluster[self.node].kill("gateway")
+        began = time.monotonic()
+        wait_for(
+            lambda: self.alone not in self.cluster.models(),
+            seconds=fair(4 * REFRESH),
+            what="the model to leave the list",
+            every=0.1,
+        )
+        self.left_list_s = time.monotonic() - began
+
+
+async def show(cluster: Cluster, *, seconds: float, kills: tuple[str, ...]) -> None:
+    """The load with one kill after the other; asserts all of it and prints the figures."""
+    began = time.monotonic()
+    endings: list[Ending] = []
+    left: list[float] = []
+    for node in kills:
+        kill = Kill(cluster, node, alone=f"tiny-on-{node}")
+        endings += await load(
+            cluster["e1"], cluster.key, rate=RATE, seconds=seconds, model=MODEL, meanwhile=kill, at=seconds / 2
+        )
+        left.append(kill.left_list_s)
+        cluster[node].start("gateway")
+        wait_for(
+            lambda kill=kill: kill.alone in cluster.models(),
+            seconds=fair(4 * REFRESH),
+            what="the model to be back in the list",
+            every=0.1,
+        )  # type: ignore[misc]
+    took = time.monotonic() - began
+
+    reached = {
+        item.request_id: [node for node in cluster.went(item.request_id) if node in INFERENCE] for item in endings
+    }
+    logged = Counter(
+        line["request_id"]
+        for name in INFERENCE
+        for line in cluster[name].logged("gateway")
+        if line.get("logger") == "access" and "request_id" in line
+    )
+    failed = [item for item in endings if not item.succeeded]
+    print(f"\nkill -9 of {len(kills)} gateway(s) under {RATE} requests/s for {took:.0f} s")  # noqa: T201
+    print(f"  {len(endings)} requests: {tally(endings)}")  # noqa: T201
+    print(f"  accepted and lost: {len(failed)}; reached two nodes: {sum(len(nodes) > 1 for nodes in reached.values())}")  # noqa: T201
+    print(f"  the model list followed within {', '.join(f'{one:.1f}' for one in left)} s (refresh each {REFRESH} s)")  # noqa: T201
+    print(f"  requests by node: {dict(Counter(node for nodes in reached.values() for node in nodes))}")  # noqa: T201
+
+    assert [item for item in failed if not item.lost] == []
+    assert {name: nodes for name, nodes in reached.items() if len(nodes) != 1} == {}, "each reached exactly one node"
+    assert max(logged[name] for name in reached) == 1
+    assert {reached[item.request_id][0] for item in failed} <= set(kills), (
+        "only what a killed node had accepted was lost"
+    )
+    assert len(failed) <= len(kills) * RATE, "no more than what was under way"
+    assert max(left) <= fair(REFRESH + 1)
+
+
+@pytest.fixture
+def pinned(cluster: Cluster) -> Cluster:
+    """A model on each inference node alone, to see the list follow."""
+    for node in sorted(INFERENCE):
+        cluster.serve(f"tiny-on-{node}", profile={"nodes": [node]})
+    wait_for(
+        lambda: {f"tiny-on-{node}" for node in INFERENCE} <= set(cluster.models()),
+        seconds=fair(4 * REFRESH),
+        what="all in the list",
+    )
+    return cluster
+
+
+async def test_what_a_killed_node_had_not_accepted_succeeds_and_what_it_had_ends_exactly_once(pinned: Cluster) -> None:
+    await show(pinned, seconds=8, kills=("i2",))
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900)
+async def test_the_same_for_five_minutes_with_a_kill_every_20_seconds(pinned: Cluster) -> None:
+    await show(pinned, seconds=20, kills=tuple(sorted(INFERENCE)) * 5)

@@ -1,0 +1,105 @@
+"""Maintenance and removal: cordoned, drained, switched off, taken out."""
+
+from __future__ import annotations
+
+import threading
+
+import httpx
+
+from tests.cluster.harness.calls import call
+from tests.cluster.harness.cluster import MODEL, OFFLINE, Cluster
+from tests.processes import fair, wait_for
+
+
+def maintenance(cluster: Cluster, node: str, verb: str, **fields: str) -> None:
+    cluster.api().post(f"nodes/{cluster[node].id}/{verb}", fields)
+
+
+def row(cluster: Cluster, node: str) -> dict[str, object]:
+    return dict(next(item for item in cluster.api().all("nodes") if item["name"] == node))
+
+
+def test_nothing_new_is_placed_on_a_cordoned_node_and_the_reason_is_shown(cluster: Cluster) -> None:
+    maintenance(cluster, "i1", "cordon", reason="a new fan")
+    assert (row(cluster, "i1")["maintenance"], row(cluster, "i1")["maintenance_why"]) == ("cordoned", "a new fan")
+    cluster.serve("tiny-elsewhere", replicas=2)
+    assert set(cluster.ready("tiny-elsewhere")) <= {"i2", "i3"}
+    assert "i1" in cluster.ready(MODEL), "what runs there stays"
+    maintenance(cluster, "i1", "uncordon")
+    assert row(cluster, "i1")["maintenance"] == ""
+
+
+def test_a_drained_node_is_empty_after_its_replicas_moved_and_no_request_fails_meanwhile(cluster: Cluster) -> None:
+    failed: list[str] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            answer = cluster.chat(max_tokens=5)
+            if answer.status_code != 200:
+                failed.append(answer.text)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        maintenance(cluster, "i1", "drain", reason="out for repair")
+        wait_for(lambda: not cluster["i1"].engines(), seconds=fair(20), what="i1 to be empty", every=0.2)
+        assert len(cluster.ready(MODEL)) == 3
+    finally:
+        over.set()
+        asking.join(30)
+    assert failed == []
+
+
+def test_f69_a_node_in_maintenance_that_is_switched_off_is_told_as_such(cluster: Cluster) -> None:
+    cluster.serve("tiny-there", profile={"nodes": ["i3"]})
+    wait_for(lambda: cluster.answers("tiny-there"), seconds=fair(10), what="the model", every=0.2)
+    maintenance(cluster, "i3", "cordon", reason="its mainboard is replaced")
+    cluster["i3"].kill()
+    wait_for(lambda: cluster.states()["i3"] == "offline", seconds=fair(3 * OFFLINE), what="i3 to be offline", every=0.2)
+    shown = row(cluster, "i3")
+    assert (shown["state"], shown["maintenance"]) == ("offline", "cordoned")
+    answer = wait_for(
+        lambda: (now := cluster.chat("tiny-there")).status_code == 503 and now, seconds=fair(10), what="503", every=0.3
+    )
+    assert answer
+    assert "i3" in answer.text
+    assert "its mainboard is replaced" in answer.text
+    assert "retry-after" in answer.headers
+
+
+def test_f65_a_model_pinned_to_a_node_that_is_away_is_placed_nowhere_else(cluster: Cluster) -> None:
+    cluster.serve("tiny-pinned", profile={"nodes": ["i2"]})
+    cluster["i2"].kill()
+    wait_for(lambda: cluster.states()["i2"] == "offline", seconds=fair(3 * OFFLINE), what="i2 to be offline", every=0.2)
+    answer = wait_for(
+        lambda: (now := cluster.chat("tiny-pinned")).status_code == 503 and now, seconds=fair(10), what="503", every=0.3
+    )
+    assert answer
+    assert not [
+        engine for node in cluster.nodes.values() if node.name != "i2" for engine in node.engines("tiny-pinned")
+    ]
+    assert {item["node_name"] for item in cluster.replicas("tiny-pinned")} <= {"i2", None}
+
+
+def test_a_removed_node_is_refused_everywhere_at_once_and_its_engines_end(cluster: Cluster) -> None:
+    node = cluster.extra("i4", "inference")
+    cluster.serve("tiny-leaving", profile={"nodes": ["i4"]})
+    assert len(node.engines()) == 1
+    answer = call(node, cluster["r1"], "GET", "/api/v1/node/models")
+    assert answer.status_code == 200, answer.text
+    cluster.api().delete(f"nodes/{node.id}")
+    for other in ("c1", "r1", "i1"):
+        refused = wait_for(
+            lambda other=other: (now := call(node, cluster[other], "GET", "/api/v1/node/models")).status_code == 401 and now,  # type: ignore[misc]
+            seconds=fair(5), what=f"{other} to refuse it",
+        )  # fmt: skip
+        assert isinstance(refused, httpx.Response)
+        assert refused.json()["error"]["code"] == "node_removed"
+        nodes = wait_for(
+            lambda other=other: cluster[other].file("cluster/module-map.json")["map"]["nodes"], what="a map"
+        )  # type: ignore[misc]
+        assert node.name not in [item["name"] for item in nodes]
+    wait_for(lambda: not node.engines(), seconds=fair(20), what="its engines to end", every=0.2)
+    cluster.serve("tiny-staying")
+    assert cluster.ready("tiny-staying")[0] != "i4"
