@@ -121,6 +121,9 @@ class Api:
     def post(self, path: str, body: Any = None) -> Any:
         return self._call("POST", path, body=body)
 
+    def put(self, path: str, body: Any) -> Any:
+        return self._call("PUT", path, body=body)
+
     def patch(self, path: str, body: Any) -> Any:
         return self._call("PATCH", path, body=body)
 

@@ -15,10 +15,14 @@ from llmgw_site.cli.client import CliError, ExitCode
 
 NOUNS = {
     "model": "llmgw_site.cli.models",
+    "provider": "llmgw_site.cli.providers",
     "key": "llmgw_site.cli.keys",
     "token": "llmgw_site.cli.tokens",
     "jobs": "llmgw_site.cli.jobs",
     "node": "llmgw_site.cli.nodes",
+    "setup": "llmgw_site.cli.setup",
+    "strategy": "llmgw_site.cli.strategy",
+    "peers": "llmgw_site.cli.peers",
     "status": "llmgw_site.cli.status",
 }
 """A command, and the module whose `app` (a Typer) answers it. Imported when it is asked for, not before."""

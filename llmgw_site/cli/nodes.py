@@ -1,4 +1,4 @@
-"""`llmgw node list|show|remove`: machines of the cluster."""
+"""`llmgw node list|show|join|token|remove|cordon|drain|uncordon`: machines of the cluster."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli.client import AsJson, Column, ago, api, part, show_item, show_list
+from llmgw_site.cli.client import AsJson, Column, ago, api, part, print_json, show_item, show_list
+from llmgw_site.cli.join import join
+from llmgw_site.cli.join_tokens import token
 from llmgw_site.lib.units import format_bytes
 
-app = typer.Typer(no_args_is_help=True, help="Machines of the cluster.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Machines of the cluster.")
 Ref = Annotated[str, typer.Argument(metavar="NODE", help="Name or id.")]
+Reason = Annotated[str, typer.Option(help="Why; shown beside the node.")]
+Card = Annotated[str, typer.Option(help="UUID of a single card, instead of the whole node.")]
 
 
 @app.command("list")
@@ -20,6 +24,9 @@ def list_nodes(as_json: AsJson = False) -> None:
         "name",
         "state",
         ("seen", lambda node: ago(node["last_seen_at"])),
+        ("modules", modules),
+        ("maintenance", maintenance),
+        "address",
         ("memory free", memory),
         "replicas",
         "version",
@@ -32,11 +39,16 @@ def show(node: Ref, as_json: AsJson = False) -> None:
     """Show one node."""
     found = api().get(f"nodes/{part(node)}")
     fields: list[Column] = [
-        "id", "name", "state", "address", "version", ("seen", lambda row: ago(row["last_seen_at"])),
-        ("cores", lambda row: row["hardware"].get("cores")), ("memory free", memory), ("engines", engines), "problems",
-        "replicas", "snapshot_version", "spool_records",
+        "id", "name", "state", ("maintenance", maintenance), "address", "version",
+        ("seen", lambda row: ago(row["last_seen_at"])), ("modules", modules), ("own roles", lambda row: row["roles"]),
+        ("cores", lambda row: row["hardware"].get("cores")), ("memory free", memory), ("cards", cards),
+        ("engines", engines), "problems", "replicas", "snapshot_version", "spool_records",
     ]  # fmt: skip
     show_item(found, as_json=as_json, fields=fields)
+
+
+app.command("join")(join)
+app.command("token")(token)
 
 
 @app.command()
@@ -46,10 +58,75 @@ def remove(node: Ref) -> None:
     print(f"node {node} is out of the cluster")
 
 
+@app.command()
+def cordon(node: Ref, reason: Reason = "", card: Card = "", as_json: AsJson = False) -> None:
+    """Place nothing new on a node or card; what runs there stays."""
+    _maintain(
+        node, "cordon", f"is cordoned: nothing new is placed on {'it' if card else 'the node'}", card, reason, as_json
+    )
+
+
+@app.command()
+def drain(node: Ref, reason: Reason = "", card: Card = "", as_json: AsJson = False) -> None:
+    """Empty a node or card: its replicas move first, then it is free."""
+    _maintain(node, "drain", "is being drained: replicas move first, then it is empty", card, reason, as_json)
+
+
+@app.command()
+def uncordon(node: Ref, card: Card = "", as_json: AsJson = False) -> None:
+    """Place replicas on a node or card again."""
+    _maintain(node, "uncordon", "takes replicas again", card, "", as_json)
+
+
+def _maintain(node: str, verb: str, done: str, card: str, reason: str, as_json: bool) -> None:
+    body = {name: text for name, text in (("reason", reason), ("card", card)) if text}
+    answer = api().post(f"nodes/{part(node)}/{verb}", body)
+    if as_json:
+        print_json(answer)
+        return
+    print(f"card {card} of node {node} {done}" if card else f"node {node} {done}")
+
+
+# --- cells
+
+
+def modules(node: dict[str, Any]) -> list[str]:
+    """Names of those that run; others with their state and why."""
+    return [
+        item["name"] if item["state"] == "running" else f"{item['name']} ({item['state']}{_code(item)})"
+        for item in node["modules"]
+    ]
+
+
+def _code(module: dict[str, Any]) -> str:
+    return f": {module['code']}" if module.get("code") else ""
+
+
+def maintenance(node: dict[str, Any]) -> list[str]:
+    """What is cordoned or drained, with the reason that was given."""
+    found = [(node["maintenance"], node["maintenance_why"])] if node["maintenance"] else []
+    told = [f"{state}: {why}" if why else state for state, why in found]
+    for uuid, item in sorted(node["cards_maintenance"].items()):
+        told.append(f"{uuid} {item['state']}: {item['why']}" if item.get("why") else f"{uuid} {item['state']}")
+    return told
+
+
 def memory(node: dict[str, Any]) -> str | None:
     """Free of total, as last reported."""
     total = node["hardware"].get("memory_total")
     return f"{format_bytes(node['hardware'].get('memory_available', 0))} of {format_bytes(total)}" if total else None
+
+
+def cards(node: dict[str, Any]) -> list[str]:
+    """Name, memory and UUID of each accelerator."""
+    return [
+        " ".join(filter(None, (card.get("name"), _total(card.get("memory_total")), card["uuid"])))
+        for card in node["hardware"].get("cards", ())
+    ]
+
+
+def _total(size: int | None) -> str:
+    return format_bytes(size) if size else ""
 
 
 def engines(node: dict[str, Any]) -> list[str]:

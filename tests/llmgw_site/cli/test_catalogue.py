@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from catalog.models import ApiKey, Event, Model
-from llmgw_site.cli.main import main
-from tests.rows import a_key, a_model, a_project, a_token, a_user
+from tests.llmgw_site.cli.conftest import Llmgw
+from tests.rows import a_key, a_model, a_project
 from tests.tiny import tiny_gguf
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Llmgw = Callable[..., Done]
-
-
-@pytest.fixture
-def llmgw(live_server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Llmgw:
-    """The command as root, on a server that runs in a thread of this process."""
-    monkeypatch.setenv("LLMGW_URL", live_server.url)
-    monkeypatch.setenv("LLMGW_ADMIN_TOKEN", a_token(a_user("root", superuser=True), "cli"))
-
-    def run(*words: str) -> Done:
-        monkeypatch.setattr("sys.argv", ["llmgw", *words])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        out, err = capsys.readouterr()
-        return Done(code, out, err)
-
-    return run
 
 
 def test_a_model_from_adding_to_removing(llmgw: Llmgw) -> None:

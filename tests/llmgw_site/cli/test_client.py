@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,48 +10,8 @@ import pytest
 
 from llmgw_site.cli import client
 from llmgw_site.cli.client import Api, CliError, ExitCode, Target, find_target
+from tests.llmgw_site.cli.conftest import Server
 from tests.processes import free_port
-
-
-class Server(ThreadingHTTPServer):
-    """Answers what a test has put into `answers`, by method and path."""
-
-    answers: dict[str, tuple[int, Any]]
-    seen: list[tuple[str, str | None, bytes]]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        self.server.seen.append((f"{self.command} {self.path}", self.headers.get("authorization"), body))
-        status, value = self.server.answers[f"{self.command} {self.path}"]
-        text = b"" if value is None else (value if isinstance(value, bytes) else json.dumps(value).encode())
-        self.send_response(status)
-        self.send_header("content-length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as it:
-        it.answers, it.seen = {}, []
-        thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield it
-        it.shutdown()
-        thread.join()
 
 
 @pytest.fixture
