@@ -128,6 +128,7 @@ class Cluster:
         except (CliError, KeyError):
             pass
         node.destroy()
+        shutil.rmtree(node.data, ignore_errors=True)
         node.link.set("refuse")
         self.links.links.pop(name)
 
@@ -137,7 +138,8 @@ class Cluster:
                 list(pool.map(lambda node: node.destroy(), self.nodes.values()))
         finally:
             self._rest.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            if not os.environ.get("KEEP_CLUSTER"):
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- its users
 

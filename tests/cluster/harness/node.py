@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -173,7 +172,7 @@ class Node:
         return [child.pid for child in self.children.values() if child.poll() is None]
 
     def destroy(self) -> None:
-        """Whatever became of it: no process and no file of it is left."""
+        """Whatever became of it: no process of it is left."""
         for child in self.children.values():
             if child.poll() is None:
                 child.kill()
@@ -185,7 +184,6 @@ class Node:
             except ProcessLookupError:
                 pass
         wait_for(lambda: not gone(), what=f"the engines of {self.name} to go")
-        shutil.rmtree(self.data, ignore_errors=True)
 
     # --- what it keeps and says
 

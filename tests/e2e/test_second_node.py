@@ -1,0 +1,128 @@
+"""A second machine joins a running `llmgw up` with exactly the command that `llmgw node token` prints, and serves."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests import processes, tiny
+from tests.processes import fair, wait_for
+from tests.stack import MODEL, Stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def second() -> Iterator[Stack]:
+    """Folder and ports of another machine, where nothing of llmgw is yet. It has no stores and no quickstart model."""
+    folder = Path(tempfile.mkdtemp(prefix="llmgw-up-"))
+    stack = Stack(folder / "d", LLMGW_NODE_NAME="second")
+    for name in ("LLMGW_QUICKSTART_MODEL", "LLMGW_QUICKSTART_WEIGHTS"):
+        stack.environ.pop(name)
+    try:
+        yield stack
+    finally:
+        stack.destroy()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def llmgw(stack: Stack, *args: str) -> str:
+    """What a command of the administrator prints."""
+    environ = {**stack.environ, "PATH": path()}
+    done = subprocess.run(["llmgw", *args], env=environ, capture_output=True, text=True, timeout=fair(60))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def path() -> str:
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def run_printed(command: str, stack: Stack) -> None:
+    """Paste the command into a shell of the other machine."""
+    with stack.log.open("ab") as log:
+        stack.process = subprocess.Popen(
+            ["bash", "-c", command], env={**stack.environ, "PATH": path()}, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+def chat(stack: Stack, key: str) -> httpx.Response:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "temperature": 0}
+    return httpx.post(
+        f"{stack.url}/v1/chat/completions",
+        headers={"authorization": f"Bearer {key}"},
+        json=body,
+        timeout=30,
+        trust_env=False,
+    )
+
+
+def serves(stack: Stack, key: str) -> bool:
+    try:
+        answer = chat(stack, key)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == 200 and tiny.TEXT.split()[0] in answer.text
+
+
+def test_a_second_node_joins_with_the_printed_command_and_serves(fresh_stack: Stack, second: Stack) -> None:
+    first = fresh_stack
+    first.start()
+    command = llmgw(first, "node", "token").strip()
+    assert shlex.split(command)[:3] == ["llmgw", "node", "join"]
+    assert "\n" not in command
+
+    run_printed(command, second)
+    online = wait_for(
+        lambda: {row["name"]: row for row in first.api().all("nodes") if row["state"] == "online"}.get("second"),
+        seconds=fair(40), what=f"the second node: {second.tail()}", every=0.2,
+    )  # fmt: skip
+    assert online
+    modules = {item["name"]: item for item in online["modules"]}
+    assert modules["inference"]["state"] == "running"
+    assert (modules["controller"]["state"], modules["controller"]["code"]) == ("unavailable", "store_not_shared")
+    assert "second" in llmgw(first, "node", "list")
+
+    key = first.quickstart["LLMGW_API_KEY"]
+    row = first.api().find("models", MODEL, noun="model")
+    first.api().patch(f"models/{row['id']}", {"replicas": 2})
+    wait_for(second.engines, seconds=fair(40), what="an engine on the second node", every=0.2)
+    wait_for(
+        lambda: serves(second, key), seconds=fair(20), what=f"an answer of the second node: {second.tail()}", every=0.2
+    )
+    # it answers itself, whatever becomes of the first
+    gateway = wait_for(lambda: first.pid("gateway"), what="the first gateway")
+    assert gateway
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        assert serves(second, key)
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    # and serves for the first when that has no engine
+    for pid in first.engines():
+        os.kill(pid, signal.SIGKILL)
+    assert first.answers()
+
+    refused = subprocess.run(
+        ["bash", "-c", f"{command} --name third --no-start"], env={**second.environ, "LLMGW_DATA": f"{second.data}-third", "PATH": path()},
+        capture_output=True, text=True, timeout=fair(60),
+    )  # fmt: skip
+    shutil.rmtree(f"{second.data}-third", ignore_errors=True)
+    assert refused.returncode == 1, "the token let one machine in"
+
+    assert second.stop() == 0, second.tail()
+    assert second.pids() == []
+    assert second.engines() == []
+    wait_for(first.answers, seconds=fair(20), what="the first to serve on", every=0.3)
+    assert processes.with_environ("LLMGW_AGENT_DATA", str(second.data)) == []
