@@ -1,23 +1,35 @@
-"""Live progress of jobs for pages: a snapshot at the start, then what changed. No truth travels here; rows are it.
+"""Websockets: live progress of jobs for pages, nudges for agents. No truth travels here; rows are it.
 
 /ws/jobs   for staff of the console who may view jobs
     {"type": "jobs", "jobs": [...]}    once, the latest ones
     {"type": "job", "job": {...}}      each time one of them changed
+/ws/agent  for nodes, over the node listener; the handshake is signed as a call (GET, the path as asked for, no body)
+    cluster.wire.Nudge                 each time a node should look again now
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import orjson
 from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
 from django.urls import path
 
 from cluster import selectors
+from cluster.services import calls
+from cluster.wire import NODES_GROUP, Nudge, node_group, to_dict
+from llmgw_site.lib.errors import Refused
+from llmgw_site.lib.logs import event
+
+log = logging.getLogger(__name__)
 
 GROUP = "jobs"
 FORBIDDEN = 4403
 """Close code for those who may not look."""
+REMOVED = 4401
+"""Close code for a node that was taken out of the cluster."""
 
 
 class JobsConsumer(AsyncJsonWebsocketConsumer):
@@ -45,8 +57,53 @@ class JobsConsumer(AsyncJsonWebsocketConsumer):
             await self.send_json({"type": "job", "job": job})
 
 
+class AgentConsumer(AsyncWebsocketConsumer):
+    """One connected agent. It has nothing to say here: what it sees comes with its heartbeats."""
+
+    node_id = ""
+
+    async def connect(self) -> None:
+        """A handshake that proves no node is refused with 403; a node that was taken out meanwhile is told so at once."""
+        try:
+            self.node_id = await database_sync_to_async(_prove)(self.scope)
+        except Refused as refused:
+            event(log, "agent_websocket_refused", level=logging.WARNING, code=refused.code)
+            await self.close(code=FORBIDDEN)
+            return
+        for group in self._groups():
+            await self.channel_layer.group_add(group, self.channel_name)
+        await self.accept()
+        if not await database_sync_to_async(selectors.is_member)(self.node_id):
+            await self.node_nudge({"nudge": to_dict(Nudge(reason="removed", removed=(self.node_id,)))})
+
+    async def disconnect(self, code: int) -> None:
+        for group in self._groups():
+            await self.channel_layer.group_discard(group, self.channel_name)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
+        """Not even decoded."""
+
+    async def node_nudge(self, message: dict[str, Any]) -> None:
+        await self.send(text_data=orjson.dumps(message["nudge"]).decode())
+        if self.node_id in message["nudge"]["removed"]:
+            await self.close(code=REMOVED)
+
+    def _groups(self) -> tuple[str, ...]:
+        return (NODES_GROUP, node_group(self.node_id)) if self.node_id else ()
+
+
+def _prove(scope: Any) -> str:
+    """Id of the node that signed this handshake. Raises Refused."""
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+    if scope.get("query_string"):
+        path += "?" + scope["query_string"].decode("latin-1")
+    calls.on_node_listener(headers, path)
+    return calls.prove(headers, method="GET", path=path, body=b"").node.id
+
+
 def _may_look(user: Any) -> bool:
     return bool(user and user.is_authenticated and user.is_staff and user.has_perm("cluster.view_job"))
 
 
-websocket_urlpatterns = [path("ws/jobs", JobsConsumer.as_asgi())]
+websocket_urlpatterns = [path("ws/jobs", JobsConsumer.as_asgi()), path("ws/agent", AgentConsumer.as_asgi())]

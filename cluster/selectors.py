@@ -149,6 +149,11 @@ def age_of(node: Node, now: float) -> float | None:
     return max(0.0, round(now - unix(node.last_seen_at), 3)) if node.last_seen_at else None
 
 
+def is_member(node_id: str) -> bool:
+    """Whether this node is in the cluster now."""
+    return Node.objects.filter(id=node_id, removed_at__isnull=True).exists()
+
+
 def node_view(node: Node, setup: Setup, listening: health.Listening, now: float) -> NodeView:
     hardware: dict[str, Any] = node.hardware
     cards = tuple(item["uuid"] for item in hardware.get("cards", ()))

@@ -3,7 +3,7 @@
 job_opened     job_id   a job waits to be taken up
 job_changed    job_id   a job, one of its steps or its progress is new; pages may want to know
 observed       node_id  a heartbeat changed what is known of a node's replicas
-plan_applied   (none)   wanted state changed
+plan_applied   nodes    wanted state changed; `nodes`: ids of those that it changed for, where that is known
 members_changed  removed  a node joined, was taken out (`removed`: ids), or has another address or other modules
 setup_changed  (none)   the cluster setup says something else: nodes should ask for their roles
 """

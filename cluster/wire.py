@@ -242,6 +242,14 @@ class CertificateAnswer:
     ca_certificate: str  # PEM
 
 
+NODES_GROUP = "nodes"
+"""The channel layer's group of every connected node; each is in `node_group` of its own id too."""
+
+
+def node_group(node_id: str) -> str:
+    return f"node.{node_id}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Nudge:
     """Through the websocket from a controller: look again now. `removed`: nodes that are out of the cluster from now on."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Collection
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -17,14 +19,18 @@ from redis.exceptions import RedisError
 
 from catalog.signals import catalogue_changed
 from cluster import signals
+from cluster.services import members
 from llmgw_site.lib.logs import event
-from routing import services
+from routing import selectors, services
+from workers import nudges
 from workers.celery import app
 
 log = logging.getLogger(__name__)
 
 JOBS_GROUP = "jobs"
 """The channel layer's group that pages of jobs listen to."""
+MAP_EVERY = 1.0
+"""Seconds in which one process makes the map once, however many nodes report something new."""
 STALE = 30.0
 """Seconds after which a wake-up is dropped unread, so that a worker that is far behind does not fall further."""
 PATIENCE = 2.0
@@ -39,19 +45,56 @@ def job_opened(*, job_id: str, **kwargs: Any) -> None:
 @receiver(catalogue_changed)
 def catalogue_is_new(**kwargs: Any) -> None:
     """Keys and models reach the nodes at once; placement follows by itself."""
-    services.publish()
+    publish_snapshot()
     reconcile_now()
 
 
 @receiver(signals.observed)
 def observed(**kwargs: Any) -> None:
-    services.publish()
+    publish_snapshot()
     reconcile_now()
 
 
 @receiver(signals.plan_applied)
-def plan_applied(**kwargs: Any) -> None:
-    services.publish()
+def plan_applied(*, nodes: Collection[str] = (), **kwargs: Any) -> None:
+    """The nodes that have something else to do first; the others once the snapshot says something else."""
+    if nodes:
+        nudges.send("wanted", nodes=nodes)
+    publish_snapshot()
+
+
+@receiver(signals.setup_changed)
+def setup_changed(**kwargs: Any) -> None:
+    nudges.send("setup")
+    reconcile_now()
+
+
+_last_map = 0.0
+
+
+@receiver(signals.members_changed)
+def members_changed(*, removed: Collection[str] = (), **kwargs: Any) -> None:
+    """The map is made anew at once; where it was a moment ago (many nodes start together), the next tick does it."""
+    global _last_map
+    now = time.monotonic()
+    if not removed and now - _last_map < MAP_EVERY:
+        reconcile_now()
+        return
+    _last_map = now
+    publish_map(removed)
+
+
+def publish_snapshot() -> None:
+    """Publish what clients may ask for and who answers; connected nodes look at once if it is new."""
+    before = selectors.published_version()
+    if services.publish() != before:
+        nudges.send("snapshot")
+
+
+def publish_map(removed: Collection[str] = ()) -> None:
+    """Publish the module map; connected nodes look at once if it is new. They refuse a removed node on the nudge alone."""
+    if members.publish().news or removed:
+        nudges.send("map", removed=removed)
 
 
 @receiver(signals.snapshot_asked)

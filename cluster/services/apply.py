@@ -62,10 +62,21 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
         if broken:
             raise BrokenPromise("; ".join(sorted(broken)))
         if done:
-            transaction.on_commit(lambda: signals.plan_applied.send_robust(sender=Replica))
+            told = _nodes_of(done, before, world)
+            transaction.on_commit(lambda: signals.plan_applied.send_robust(sender=Replica, nodes=told))
     for op, why in refused:
         event(log, "plan_op_refused", op=type(op).__name__.lower(), subject=op.subject, why=why)
     return Applied(tuple(done), tuple(refused))
+
+
+def _nodes_of(ops: list[Op], before: World, world: World) -> frozenset[str]:
+    """Nodes that have something else to do now."""
+    found = set()
+    for op in ops:
+        replica = before.replica(op.replica_id) or world.replica(op.replica_id)
+        if replica is not None:
+            found.add(replica.node_id)
+    return frozenset(found)
 
 
 def _named(op: Op) -> Op:

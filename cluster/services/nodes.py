@@ -135,7 +135,7 @@ def heartbeat(
         raise _older(node)
     if node.last_seen_at is None or any(getattr(node, name) != fields.get(name, node.address) for name in _IN_MAP):
         transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
-    for name, value in fields.items():
+    for name, value in {**fields, "last_seen_at": from_unix(now)}.items():
         setattr(node, name, value)
     rows = list(Replica.objects.filter(node_id=node.id).order_by("id"))
     reports = {report.replica_id: report for report in beat.replicas}

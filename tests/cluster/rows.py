@@ -58,7 +58,9 @@ class Machine:
         return list(wanted.replicas)
 
     def headers(self, method: str, path: str, body: bytes | None, **wrong: Any) -> dict[str, str]:
-        claims = {"node": self.node.id, "now": selectors.database_now(), "counter": next(self.counter), **wrong}
+        claims = {"node": self.node.id, "counter": next(self.counter), **wrong}
+        if "now" not in claims:
+            claims["now"] = selectors.database_now()
         signed = signing.sign(self.key, method=method, path=path, boot=self.boot, body=body, **claims)
         self.nonce = signed[signing.SIGNATURE]
         return {"x-llmgw-listener": "node", **signed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 
 from cluster import consumers
-from cluster.consumers import FORBIDDEN, websocket_urlpatterns
-from cluster.services import jobs
+from cluster.consumers import FORBIDDEN, REMOVED, websocket_urlpatterns
+from cluster.services import jobs, nodes
+from cluster.wire import Nudge, from_dict
+from tests.cluster.rows import Machine
 from tests.rows import a_user
+from workers import nudges
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,3 +91,74 @@ async def test_progress_travels_through_a_real_valkey(valkey_url: str) -> None:
     told = (await socket.receive_json_from(timeout=5))["job"]
     assert (told["id"], told["state"]) == (job.id, "queued")
     await socket.disconnect()
+
+
+# --- agents
+
+PATH = "/ws/agent"
+
+
+def agent(machine: Machine, *, path: str = PATH, **headers: str) -> WebsocketCommunicator:
+    """The machine's handshake, signed; `headers` stand in for some of it."""
+    signed = {**machine.headers("GET", PATH, b"", now=time.time()), **headers}
+    pairs = [(name.encode(), value.encode()) for name, value in signed.items()]
+    return WebsocketCommunicator(URLRouter(websocket_urlpatterns), path, headers=pairs)
+
+
+async def test_an_agent_is_nudged_alone_with_the_others_and_out(memory_layer: None) -> None:
+    machine, other = await sync_to_async(Machine)(), await sync_to_async(Machine)()
+    ours, theirs = agent(machine), agent(other)
+    for socket in (ours, theirs):
+        assert (await socket.connect(timeout=5))[0]
+    await sync_to_async(nudges.send)("wanted", nodes=[machine.node.id])
+    assert from_dict(Nudge, await ours.receive_json_from(timeout=5)) == Nudge(reason="wanted")
+    await sync_to_async(nudges.send)("snapshot")
+    for socket in (ours, theirs):
+        assert (await socket.receive_json_from(timeout=5))["reason"] == "snapshot"
+    assert await theirs.receive_nothing(timeout=0.1)
+    await ours.send_to(text_data="not json")
+    await sync_to_async(nudges.send)("map", removed=[machine.node.id])
+    for socket in (ours, theirs):
+        assert (await socket.receive_json_from(timeout=5))["removed"] == [machine.node.id]
+    assert (await ours.receive_output(timeout=5))["code"] == REMOVED
+    await theirs.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        (PATH, {"x-llmgw-signature": "0" * 64}),
+        (PATH, {"x-llmgw-node": "node_nobody"}),
+        (PATH, {"x-llmgw-listener": "client"}),
+        (PATH, {"x-llmgw-body": ""}),
+        (PATH + "?other=1", {}),
+    ],
+)
+async def test_f18_a_handshake_that_no_node_signed_is_refused(
+    memory_layer: None, path: str, headers: dict[str, str]
+) -> None:
+    machine = await sync_to_async(Machine)()
+    socket = agent(machine, path=path, **headers)
+    assert await socket.connect(timeout=5) == (False, FORBIDDEN)
+
+
+async def test_a_copy_of_a_handshake_and_a_removed_node_are_refused(memory_layer: None) -> None:
+    machine = await sync_to_async(Machine)()
+    signed = machine.headers("GET", PATH, b"", now=time.time())
+    first, copy = agent(machine, **signed), agent(machine, **signed)
+    assert (await first.connect(timeout=5))[0]
+    assert await copy.connect(timeout=5) == (False, FORBIDDEN)
+    await first.disconnect()
+    await sync_to_async(nodes.remove)(node_id=machine.node.id, actor="t")
+    assert await agent(machine).connect(timeout=5) == (False, FORBIDDEN)
+
+
+async def test_a_node_that_is_taken_out_during_its_handshake_is_told(
+    memory_layer: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = await sync_to_async(Machine)()
+    monkeypatch.setattr(consumers.selectors, "is_member", lambda node_id: False)
+    socket = agent(machine)
+    assert (await socket.connect(timeout=5))[0]
+    assert (await socket.receive_json_from(timeout=5))["removed"] == [machine.node.id]
+    assert (await socket.receive_output(timeout=5))["code"] == REMOVED

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
 
-import httpx
-from django.conf import settings
 from django.db import IntegrityError, OperationalError
 
 from cluster import selectors
-from cluster.services import apply, identity
+from cluster.services import apply
 from llmgw_site.lib.logs import event
-from routing import services
+from workers import dispatch, hearing
 from workers.celery import app
 
 log = logging.getLogger(__name__)
-
-HEARD = 2.0
-"""Seconds in which `web` must answer to count as processing heartbeats."""
 
 
 @app.task(name="workers.tasks.reconcile.reconcile")
@@ -32,28 +26,16 @@ def reconcile() -> None:
 
 
 def look() -> apply.Applied:
-    """Decide on the present world and write what follows; then publish what nodes need to know."""
-    if listening():
-        identity.listened(now=selectors.database_now())
+    """Decide on the present world and write what follows; then publish what nodes need to know.
+
+    Before that, have it noted that heartbeats are processed now, if they are: else no silence of a node counts.
+    """
+    hearing.ask()
     now = selectors.database_now()
     plan, _ = selectors.statuses(selectors.world(now), now)
     applied = apply.commit(plan)
     for op in applied.done:
         event(log, "plan_op_applied", op=type(op).__name__.lower(), subject=op.subject, why=op.reason)
-    services.publish()
+    dispatch.publish_snapshot()
+    dispatch.publish_map()
     return applied
-
-
-def listening() -> bool:
-    """Whether `web`, which takes heartbeats in, answers at this moment (cluster/domain/health.py needs to know)."""
-    try:
-        return _web().get("http://web/internal/healthz").status_code < 500
-    except httpx.HTTPError:
-        return False
-
-
-@lru_cache(maxsize=1)
-def _web() -> httpx.Client:
-    """One client for the life of the process. Over the unix socket there is no TLS, so no certificates are loaded."""
-    transport = httpx.HTTPTransport(uds=str(settings.CONFIG.web_socket), verify=False)
-    return httpx.Client(transport=transport, timeout=HEARD)

@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.utils import timezone
 
 from catalog.models import Model
 from cluster import selectors
 from cluster.domain.states import NodeState
-from cluster.models import ClusterIdentity, Replica
-from llmgw_site.lib import files
+from cluster.models import ClusterIdentity, PublishedMap, Replica
+from cluster.services import identity, members
 from routing.models import PublishedSnapshot
 from tests.cluster.rows import Machine, a_model_row, a_ready_replica, age
+from workers import dispatch
 from workers.tasks import reconcile
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def web() -> Iterator[None]:
-    """Something that answers on the socket of `web`, as long as the test lasts."""
-    path: Path = settings.CONFIG.web_socket
-    files.private_folder(path.parent)
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen()
+def web(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This controller hears nodes, as long as the test lasts."""
 
-    def answer() -> None:
-        while True:
-            try:
-                link, _ = listener.accept()
-            except OSError:
-                return
-            with link:
-                link.recv(65536)
-                link.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+    def heard() -> bool:
+        identity.listened(now=selectors.database_now())
+        return True
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    yield
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join()
-    path.unlink()
-    reconcile._web.cache_clear()
+    monkeypatch.setattr(reconcile.hearing, "ask", heard)
 
 
 def states() -> list[NodeState]:
@@ -105,7 +82,7 @@ def test_f05_a_silence_that_was_heard_all_the_while_counts(web: None) -> None:
 
 
 @pytest.mark.usefixtures("web")
-def test_while_web_answers_the_span_of_listening_grows() -> None:
+def test_while_nodes_are_heard_the_span_of_listening_grows() -> None:
     Machine()
     listened(since=100, at=5)
     reconcile.look()
@@ -113,12 +90,46 @@ def test_while_web_answers_the_span_of_listening_grows() -> None:
     assert (own.listening_at - own.listening_since).total_seconds() > 99
 
 
-def test_while_web_is_down_nobody_listens() -> None:
+def test_while_nothing_answers_nobody_listens() -> None:
     Machine()
     listened(since=100, at=5)
     before = ClusterIdentity.objects.get().listening_at
     reconcile.look()
     assert ClusterIdentity.objects.get().listening_at == before
+
+
+def test_a_look_publishes_the_map_and_nudges_those_who_have_something_to_do(
+    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    a_model_row()
+    machine = Machine()
+    machine.heartbeat()
+    told: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(
+        dispatch.nudges, "send", lambda reason, *, nodes=(), removed=(): told.append((reason, list(nodes)))
+    )
+    with django_capture_on_commit_callbacks(execute=True):
+        reconcile.look()
+    assert sorted(told) == [("map", []), ("snapshot", []), ("wanted", [machine.node.id])]
+    assert machine.node.id in PublishedMap.objects.get().payload
+    told.clear()
+    reconcile.look()
+    assert told == []
+
+
+def test_a_node_that_falls_silent_is_stale_then_offline_in_the_map(web: None) -> None:
+    machine = Machine()
+    machine.heartbeat()
+    states_told = []
+    for silence in (0, 100, 400):
+        age(machine.node, silence)
+        listened(since=3600, at=1)
+        reconcile.look()
+        states_told.append(members.current_map().nodes[0].state)
+    assert states_told == ["online", "stale", "offline"]
+    machine.heartbeat()
+    reconcile.look()
+    assert members.current_map().nodes[0].state == "online"
 
 
 def test_a_busy_database_puts_the_tick_off_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
