@@ -18,8 +18,8 @@ from catalog.services import profiles, served
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import format_bytes
 
-PROFILE_FIELDS = ["name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "args", "env",
-                  "start_timeout", "drain_timeout"]  # fmt: skip
+PROFILE_FIELDS = ["name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "nodes", "args",
+                  "env", "start_timeout", "drain_timeout"]  # fmt: skip
 
 
 class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -28,16 +28,16 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Model
         fields = [
-            "name", "description", "enabled", "replicas", "weights_path", "weights_sha256", "embeddings", "project"
+            "name", "description", "enabled", "replicas", "weights_path", "weights_sha256", "provider", "provider_model",
+            "embeddings", "first_byte_timeout", "idle_timeout", "project"
         ]  # fmt: skip
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "weights_path" in self.fields:  # absent for those who may only look
-            self.fields["weights_path"].required = True
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
+        if data.get("provider"):
+            data["replicas"] = 0  # nothing is placed for it, whatever the field began with
+        elif "weights_path" in self.fields and not data.get("weights_path") and "weights_path" not in self.errors:
+            self.add_error("weights_path", "A model needs weights, or a provider that answers for it.")
         if data.get("weights_path") and "weights_path" in self.changed_data:
             try:
                 served.examine(data["weights_path"])
@@ -61,6 +61,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
         data = super().clean() or {}
         data["args"], data["env"] = data.get("args") or [], data.get("env") or {}
         try:
+            data["nodes"] = profiles.node_names(data.get("nodes") or [])
             profiles.vet(data.get("engine", ""), data["args"], data["env"])
         except Refused as refused:
             if not self.errors:
@@ -71,8 +72,8 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
 class ProfileInline(StackedInline):  # type: ignore[misc]
     model = Profile
     form = ProfileForm
-    fields = [("name", "engine"), ("enabled", "priority"), ("context", "slots"), ("threads", "memory"), "args", "env",
-              ("start_timeout", "drain_timeout")]  # fmt: skip
+    fields = [("name", "engine"), ("enabled", "priority"), ("context", "slots"), ("threads", "memory"), "nodes", "args",
+              "env", ("start_timeout", "drain_timeout")]  # fmt: skip
     show_change_link = False
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
@@ -101,6 +102,8 @@ class ModelPages(ServicePages):
         return "enabled" if row.enabled else "disabled"
 
     def engine(self, row: Any) -> str:
+        if row.provider is not None:
+            return f"provider {row.provider.name}"
         return ", ".join(sorted({profile.engine for profile in row.profiles.all() if profile.enabled})) or "-"
 
     def shape(self, row: Model) -> str:

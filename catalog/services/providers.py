@@ -106,8 +106,8 @@ def checked_url(text: str) -> str:
     return url
 
 
-def _sealed(provider: Provider, text: str) -> tuple[str, str]:
-    """A key, sealed, and a digest that names it. The digest is of the sealed text: it tells nothing of the key."""
+def checked_key(text: str) -> str:
+    """A key as a header carries it. Raises Refused, without showing it."""
     key = plain_key(text)
     if key is None:
         raise Refused(
@@ -116,7 +116,12 @@ def _sealed(provider: Provider, text: str) -> tuple[str, str]:
             "key: one line of printable ASCII without spaces is needed, 1 to 4096 characters.",
             param="key",
         )
-    sealed = seal(key, secret=settings.SECRET_KEY, about=str(provider.pk))
+    return key
+
+
+def _sealed(provider: Provider, text: str) -> tuple[str, str]:
+    """A key, sealed, and a digest that names it. The digest is of the sealed text: it tells nothing of the key."""
+    sealed = seal(checked_key(text), secret=settings.SECRET_KEY, about=str(provider.pk))
     return sealed, hashlib.sha256(sealed.encode()).hexdigest()
 
 

@@ -29,6 +29,9 @@ def shape(row: dict[str, Any]) -> str:
 
 
 def engines(row: dict[str, Any]) -> list[str]:
+    """What answers for it: engines, or a provider."""
+    if row["provider"]:
+        return [f"provider {row['provider_name']}"]
     return sorted({profile["engine"] for profile in row["profiles"] if profile["enabled"]})
 
 
@@ -64,20 +67,33 @@ def show(model: Ref, as_json: AsJson = False) -> None:
         "slots",
         "threads",
         "memory",
+        "nodes",
         "args",
         "env",
     ]
-    show_list(row["profiles"], columns, as_json=False, empty="No profiles: it cannot run until it has one.")
+    empty = "Its provider answers for it." if row["provider"] else "No profiles: it cannot run until it has one."
+    show_list(row["profiles"], columns, as_json=False, empty=empty)
 
 
 @app.command()
 def add(
     name: Annotated[str, typer.Argument(help="What clients put into `model`.")],
-    weights: Annotated[str, typer.Argument(help="The GGUF file (the first part, if it has several), on the nodes.")],
+    weights: Annotated[
+        str,
+        typer.Argument(help="The GGUF file (the first part, if it has several), on the nodes; none for --provider."),
+    ] = "",
     description: Annotated[str, typer.Option(help="For people.")] = "",
-    replicas: Annotated[int, typer.Option(min=0, help="Copies that shall run.")] = 1,
+    replicas: Annotated[int | None, typer.Option(min=0, help="Copies that shall run; 1 if left out.")] = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Add it without starting it.")] = False,
     embeddings: Annotated[bool | None, typer.Option(help="Answers /v1/embeddings; left out: as its file says.")] = None,
+    provider: Annotated[str, typer.Option(help="Provider (name or id) that answers for it, in place of weights.")] = "",
+    provider_model: Annotated[str, typer.Option(help="The provider's own name for it.")] = "",
+    first_byte_timeout: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds until an answer must begin; left out: the node's setting.")
+    ] = None,
+    idle_timeout: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds that an answer may pause; left out: the node's setting.")
+    ] = None,
     sha256: Annotated[str, typer.Option(help="SHA-256 that the weights must have.")] = "",
     engine: Annotated[str, typer.Option(help="llama.cpp or vllm.")] = "llama.cpp",
     context: Annotated[
@@ -86,11 +102,22 @@ def add(
     slots: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 1,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: what the node says.")] = 0,
     memory: Annotated[str, typer.Option(help="Memory to reserve, such as 2GiB; 0: estimated.")] = "0",
+    node: Annotated[list[str] | None, typer.Option(help="Only node it may run on; may be repeated.")] = None,
     arg: Annotated[list[str] | None, typer.Option(help="Further argument of the engine; may be repeated.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the engine; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a model with its first profile. It starts at once, unless --disabled."""
+    """Add a model with its first profile; it starts at once, unless --disabled. Or one that a --provider answers for."""
+    if bool(weights) == bool(provider):
+        raise CliError(ExitCode.USAGE, "name the file of its weights, or --provider and --provider-model")
+    body: dict[str, Any] = {"name": name, "description": description, "enabled": not disabled}
+    optional = {"replicas": replicas, "embeddings": embeddings, "first_byte_timeout": first_byte_timeout,
+                "idle_timeout": idle_timeout}  # fmt: skip
+    body.update({field: value for field, value in optional.items() if value is not None})
+    if provider:
+        row = api().post("models", {**body, "provider": provider, "provider_model": provider_model})
+        print_json(row) if as_json else print(f"Added {row['name']} ({row['id']}).")
+        return
     try:
         reserve = parse_bytes(memory)
     except ValueError as error:
@@ -99,18 +126,9 @@ def add(
     if any(not name or not equals for name, equals, _ in pairs):
         raise CliError(ExitCode.USAGE, "--env: write NAME=VALUE")
     profile = {"engine": engine, "context": context, "slots": slots, "threads": threads, "memory": reserve,
-               "args": arg or [], "env": {name: value for name, _, value in pairs}}  # fmt: skip
-    body: dict[str, Any] = {
-        "name": name,
-        "weights_path": os.path.normpath(Path(weights).expanduser().absolute()),
-        "description": description,
-        "replicas": replicas,
-        "enabled": not disabled,
-        "weights_sha256": sha256,
-        "profile": profile,
-    }
-    if embeddings is not None:
-        body["embeddings"] = embeddings
+               "nodes": node or [], "args": arg or [], "env": {name: value for name, _, value in pairs}}  # fmt: skip
+    body["weights_path"] = os.path.normpath(Path(weights).expanduser().absolute())
+    body["weights_sha256"], body["profile"] = sha256, profile
     row = api().post("models", body)
     if as_json:
         print_json(row)

@@ -12,13 +12,16 @@ from django.contrib.sessions.models import Session
 from django.core import serializers
 from django.test import Client
 
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Team
-from tests.rows import a_key, a_model, a_project, a_token, a_user
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team
+from catalog.services import providers
+from tests.rows import a_key, a_model, a_project, a_provider, a_token, a_user
 from tests.tiny import tiny_gguf
 
 pytestmark = pytest.mark.django_db
 ROWS = {"organisation": Organisation, "team": Team, "project": Project, "apikey": ApiKey, "admintoken": AdminToken,
-        "model": Model, "event": Event}  # fmt: skip
+        "model": Model, "provider": Provider, "event": Event}  # fmt: skip
+
+PROVIDER_KEY = "sk-provider-51f0c2"
 
 
 @pytest.fixture
@@ -63,6 +66,7 @@ def test_the_lists_and_forms_open(noun: str, console: Client) -> None:
     a_key(project=project)
     a_model(project=project, weights_path=str(tiny_gguf()))
     a_token(a_user("ann"))
+    a_provider(api_key=PROVIDER_KEY)
     assert console.get(url(noun)).status_code == 200
     assert console.get(url(noun) + "?q=x").status_code == 200
     row = ROWS[noun].objects.first()
@@ -211,6 +215,74 @@ def test_a_model_and_its_profiles_are_changed_by_their_services(console: Client)
     )
     console.post(url("model", model.pk, "change"), {**form, **gone})
     assert [row.name for row in Profile.objects.all()] == ["new"]
+
+
+def test_an_external_model_is_added_without_weights_or_profiles(console: Client) -> None:
+    provider = a_provider()
+    form = {"name": "gpt", "replicas": 1, "enabled": "on", "provider": provider.pk, "provider_model": "gpt-9"}
+    response = console.post(url("model", "add"), {**form, **inline()})
+    assert response.status_code == 302, problems(response)
+    model = Model.objects.get()
+    assert (model.provider_id, model.provider_model, model.replicas) == (provider.pk, "gpt-9", 0)
+    assert not Profile.objects.exists()
+    assert "provider acme" in console.get(url("model")).content.decode()
+    changed = {**form, "replicas": 0, "provider_model": "gpt-10", "idle_timeout": "900"}
+    assert console.post(url("model", model.pk, "change"), {**changed, **inline()}).status_code == 302
+    model.refresh_from_db()
+    assert (model.provider_model, model.idle_timeout) == ("gpt-10", 900.0)
+
+
+def test_a_profile_is_pinned_to_nodes(console: Client) -> None:
+    form = {"name": "m", "replicas": 1, "weights_path": "/not/here.gguf"}
+    console.post(url("model", "add"), {**form, **inline({"name": "default", "nodes": '["alpha"]'})})
+    assert Profile.objects.get().nodes == ["alpha"]
+    response = console.post(url("model", "add"), {**form, "name": "n", **inline({"name": "default", "nodes": "[1]"})})
+    assert "nodes" in problems(response)
+
+
+def test_a_providers_key_goes_in_and_is_never_shown(console: Client) -> None:
+    form = {"name": "acme", "url": "https://api.example.com/v1/", "enabled": "on", "new_key": PROVIDER_KEY}
+    response = console.post(url("provider", "add"), form)
+    assert response.status_code == 302, problems(response)
+    provider = Provider.objects.get()
+    assert provider.url == "https://api.example.com/v1"
+    assert providers.unsealed(provider.pk, provider.sealed_key) == PROVIDER_KEY
+    pages = [console.get(url("provider")), console.get(url("provider", provider.pk, "change"))]
+    kept = {**form, "new_key": ""}
+    pages.append(console.post(url("provider", provider.pk, "change"), {**kept, "name": "other"}, follow=True))
+    assert Provider.objects.get().key_set
+    pages.append(console.get(url("provider", provider.pk, "history")))
+    for secret in (PROVIDER_KEY, provider.sealed_key):
+        assert not any(secret in page.content.decode() for page in pages)
+    console.post(url("provider", provider.pk, "change"), {**kept, "clear_key": "on"})
+    assert not Provider.objects.get().key_set
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"url": "ftp://x"}, "url"),
+        ({"url": "https://user:pw@example.com"}, "url"),
+        ({"new_key": "a b"}, "new_key"),
+        ({"new_key": "sk-1", "api_key_file": "/etc/llmgw/key"}, "api_key_file"),
+        ({"api_key_file": "relative"}, "api_key_file"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_a_wrong_provider_is_an_error_of_its_field(wrong: dict[str, str], field: str, console: Client) -> None:
+    response = console.post(url("provider", "add"), {"name": "acme", "url": "https://example.com/v1", **wrong})
+    assert field in problems(response)
+    assert not Provider.objects.exists()
+
+
+def test_a_provider_is_deleted_once_no_model_is_answered_by_it(console: Client) -> None:
+    provider = a_provider()
+    model = a_model("gpt", weights_path="", provider=provider, provider_model="gpt-9")
+    response = console.post(url("provider", provider.pk, "delete"), {"post": "yes"})
+    assert any("still has" in text for text in said(response))
+    console.post(url("model", model.pk, "delete"), {"post": "yes"})
+    console.post(url("provider", provider.pk, "delete"), {"post": "yes"})
+    assert not Provider.objects.exists()
 
 
 def test_models_are_enabled_and_disabled_from_the_list(console: Client) -> None:

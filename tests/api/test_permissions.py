@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.api.calls import Caller, a_caller
-from tests.rows import a_key, a_model, a_project, a_token, a_user
+from tests.rows import a_key, a_model, a_project, a_provider, a_token, a_user
 
 pytestmark = pytest.mark.django_db
 
@@ -44,6 +44,13 @@ MATRIX: list[tuple[str, str, Any, str, int]] = [
     ("GET", "models/tiny/profiles/default", None, "view_profile", 200),
     ("PATCH", "models/tiny/profiles/default", {"slots": 2}, "change_profile", 200),
     ("DELETE", "models/tiny/profiles/default", None, "delete_profile", 204),
+    ("GET", "providers", None, "view_provider", 200),
+    ("GET", "providers/acme", None, "view_provider", 200),
+    ("POST", "providers", {"name": "p", "url": "https://example.com/v1"}, "add_provider", 201),
+    ("PATCH", "providers/acme", {"enabled": False}, "change_provider", 200),
+    ("DELETE", "providers/acme", None, "delete_provider", 204),
+    ("PUT", "providers/acme/key", {"key": "sk-1"}, "change_provider", 200),
+    ("DELETE", "providers/acme/key", None, "change_provider", 204),
     ("GET", "profiles", None, "view_profile", 200),
     ("GET", "profiles/default", None, "view_profile", 200),
     ("PATCH", "profiles/default", {"slots": 2}, "change_profile", 200),
@@ -51,7 +58,7 @@ MATRIX: list[tuple[str, str, Any, str, int]] = [
     ("GET", "events", None, "view_event", 200),
 ]
 ALL = ["view", "add", "change", "delete"]
-NOUNS = ["organisation", "team", "project", "apikey", "admintoken", "model", "profile", "event"]
+NOUNS = ["organisation", "team", "project", "apikey", "admintoken", "model", "profile", "provider", "event"]
 
 
 def everything_but(permission: str) -> list[str]:
@@ -64,6 +71,7 @@ def rows() -> None:
     project = a_project()
     a_key("bot", project=project)
     a_model()
+    a_provider()
 
 
 @pytest.mark.usefixtures("rows")
