@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: help up test test-fast prove lint openapi fmt bench lock clean
+.PHONY: help install up test test-fast prove lint openapi fmt bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,8 @@ $(VENV)/.ready-run: $(BIN)/uv requirements/run.txt requirements/quickstart.txt p
 $(VENV)/.ready-dev: $(BIN)/uv requirements/dev.txt requirements/quickstart.txt pyproject.toml
 	@scripts/install.sh requirements/dev.txt
 	@touch $@
+
+install: $(VENV)/.ready-run ## install what a node needs; then `.venv/bin/llmgw up` or `llmgw node join`
 
 up: $(VENV)/.ready-run ## install, start all of llmgw on this machine with a real small model, say how to use it
 	@exec $(BIN)/llmgw up $(ARGS)
