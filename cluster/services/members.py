@@ -18,7 +18,7 @@ from django.db.models import F
 from cluster import selectors
 from cluster.domain.joining import ControllerAddress
 from cluster.domain.modules import MapNode, Module, ModuleMap, ModuleReport
-from cluster.models import Certificate, Node, PublishedMap
+from cluster.models import Certificate, ClusterIdentity, Node, PublishedMap
 from cluster.selectors import from_unix, unix
 from cluster.services import identity
 from cluster.services.locks import plan_lock
@@ -49,22 +49,20 @@ def publish() -> Published:
     As with the snapshot, the version is written under the plan lock with a fresh compilation: of two publishers the one
     that saw older rows can never have the higher counter.
     """
-    now = selectors.database_now()
-    fresh = _compile(now)
-    current = PublishedMap.objects.defer("payload").filter(id=PublishedMap.ONLY).first()
+    now, own = selectors.database_now(), identity.ensure_identity()
+    fresh = _compile(own, now)
+    current = _current(own)
     if current is not None and current.digest == digest(fresh) and not _aged(current, fresh, now):
         return Published(current.version, news=False)
-    epoch = identity.ensure_identity().epoch
     with plan_lock():
-        fresh = _compile(now)
+        fresh = _compile(own, now)
         named = digest(fresh)
-        current = PublishedMap.objects.defer("payload").filter(id=PublishedMap.ONLY).first()
-        ours = current is not None and current.epoch == epoch
-        news = current is None or not ours or current.digest != named
+        current = _current(own)
+        news = current is None or current.digest != named
         if current is not None and not news and not _aged(current, fresh, now):
             return Published(current.version, news=False)
-        counter = current.counter + 1 if current is not None and ours else 1
-        version = f"{epoch}:{counter}"
+        counter = current.counter + 1 if current is not None else 1
+        epoch, version = own.epoch, f"{own.epoch}:{counter}"
         payload = orjson.dumps(to_dict(replace(fresh, version=version))).decode()
         fields = {"epoch": epoch, "counter": counter, "digest": named, "payload": payload, "made_at": from_unix(now)}
         PublishedMap.objects.update_or_create(id=PublishedMap.ONLY, defaults=fields)
@@ -78,6 +76,11 @@ def refresh_after(nodes: int) -> float:
     minute to five minutes.
     """
     return min(300.0, max(30.0, 0.3 * nodes))
+
+
+def _current(own: ClusterIdentity) -> PublishedMap | None:
+    """What is published, without its payload. A map of another store counts for nothing."""
+    return PublishedMap.objects.defer("payload").filter(id=PublishedMap.ONLY, epoch=own.epoch).first()
 
 
 def _aged(row: PublishedMap, fresh: ModuleMap, now: float) -> bool:
@@ -126,9 +129,9 @@ def digest(module_map: ModuleMap) -> str:
     return hashlib.sha256(orjson.dumps(told)).hexdigest()
 
 
-def _compile(now: float) -> ModuleMap:
-    """The map of this moment, without its version. Four queries, however many nodes there are."""
-    listening = selectors.listening_of(identity.ensure_identity())
+def _compile(own: ClusterIdentity, now: float) -> ModuleMap:
+    """The map of this moment, without its version. Three queries, however many nodes there are."""
+    listening = selectors.listening_of(own)
     rows = Node.objects.filter(removed_at__isnull=True).order_by("name", "id").only(*_NODE_FIELDS)
     gone = Node.objects.filter(removed_at__isnull=False).order_by(F("removed_at").desc(), "id")
     worthless = Certificate.objects.filter(revoked_at__isnull=False, expires_at__gt=from_unix(now))

@@ -16,10 +16,11 @@ from django.test.utils import CaptureQueriesContext
 
 from cluster import selectors
 from cluster.domain import signing
-from cluster.models import ClusterIdentity, Node, Replica
-from cluster.services import calls, nodes
+from cluster.domain.modules import ModuleReport
+from cluster.models import ClusterIdentity, ClusterSetup, Node, Replica
+from cluster.services import calls, members, nodes
 from cluster.wire import Wanted, from_dict, to_dict
-from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
+from tests.cluster.rows import Machine, a_model_row, a_ready_replica, age, report, tick
 from workers.agent.clients import Clients
 from workers.agent.identity import Identity
 from workers.agent.link import Link, LinkError
@@ -227,3 +228,141 @@ def test_f05_processed_heartbeats_are_the_proof_that_somebody_listens(client: Cl
     own = ClusterIdentity.objects.get()
     assert own.listening_at is not None
     assert own.listening_since is not None
+
+
+# --- the map, roles, and several controllers on one database
+
+
+def wanted_of(response: Any) -> Wanted:
+    assert response.status_code == 200, response.content
+    return from_dict(Wanted, json.loads(response.content))
+
+
+def test_a_node_is_sent_the_map_where_it_holds_another_one(client: Client, machine: Machine) -> None:
+    first = wanted_of(machine.post(client, PATH, body(machine)))
+    assert first.map is not None
+    assert first.map.version == first.map_version == members.published_version()
+    assert first.map.node(machine.node.id) is not None
+    again = wanted_of(machine.post(client, PATH, body(machine, map_version=first.map_version)))
+    assert again.map_version == first.map_version
+    assert again.map is None
+
+
+def test_what_a_node_runs_and_holds_is_written(client: Client, machine: Machine) -> None:
+    modules_ = (ModuleReport(name="cloud"), ModuleReport(name="data", state="unavailable", code="x", message="why"))
+    machine.post(client, PATH, body(machine, modules=modules_, roles=("cloud", "data"), map_version="e:7"))
+    node = Node.objects.get(id=machine.node.id)
+    assert [module["name"] for module in node.modules] == ["cloud", "data"]
+    assert (node.modules[1]["code"], node.modules[1]["message"]) == ("x", "why")
+    assert (node.roles, node.map_version) == (["cloud", "data"], "e:7")
+
+
+def test_a_node_hears_the_roles_that_the_setup_gives_it(client: Client, machine: Machine) -> None:
+    assert wanted_of(machine.post(client, PATH, body(machine))).roles is None
+    ClusterSetup.objects.create(nodes={machine.node.id: ["inference"]}, updated_by="t")
+    assert wanted_of(machine.post(client, PATH, body(machine))).roles == ("inference",)
+
+
+@pytest.fixture
+def controllers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Several processes over one database: what one has answered, the other one cannot remember."""
+    memories = {name: signing.Seen() for name in ("one", "other")}
+
+    def switch(name: str) -> None:
+        monkeypatch.setattr(calls, "_seen", memories[name])
+
+    return switch
+
+
+def send(client: Client, headers: dict[str, str], content: bytes) -> Any:
+    return client.post(PATH, content, content_type="application/json", headers=headers)
+
+
+def test_a_copy_of_a_heartbeat_is_refused_by_another_controller_too(
+    client: Client, machine: Machine, controllers: Any
+) -> None:
+    content = body(machine)
+    first, second = (machine.headers("POST", PATH, content) for _ in range(2))
+    controllers("one")
+    assert send(client, first, content).status_code == 200
+    assert send(client, second, content).status_code == 200
+    controllers("other")
+    for headers in (first, second):
+        response = send(client, headers, content)
+        assert (response.status_code, code(response)) == (401, "call_repeated")
+
+
+def test_an_old_heartbeat_that_comes_late_changes_nothing(client: Client, machine: Machine, controllers: Any) -> None:
+    late_body, newer_body = body(machine, version="old"), body(machine, version="new")
+    late, newer = machine.headers("POST", PATH, late_body), machine.headers("POST", PATH, newer_body)
+    controllers("one")
+    assert send(client, newer, newer_body).status_code == 200
+    controllers("other")
+    assert code(send(client, late, late_body)) == "call_repeated"
+    assert Node.objects.get(id=machine.node.id).version == "new"
+
+
+def test_a_heartbeat_of_an_earlier_boot_is_refused_everywhere(
+    client: Client, machine: Machine, controllers: Any
+) -> None:
+    content = body(machine)
+    earlier = machine.headers("POST", PATH, content, now=selectors.database_now() - 5)
+    controllers("one")
+    assert send(client, earlier, content).status_code == 200
+    machine.boot, machine.counter = "after the restart", iter(range(1, 100))
+    assert send(client, machine.headers("POST", PATH, content), content).status_code == 200
+    controllers("other")
+    response = send(client, earlier, content)
+    assert (response.status_code, code(response)) == (401, "call_repeated")
+    assert (
+        abs(json.loads(response.content)["server_time"] - selectors.database_now()) < 5
+    )  # a slow clock learns from it
+    assert send(client, machine.headers("POST", PATH, content), content).status_code == 200
+
+
+def test_a_restarted_agent_is_heard_though_its_counter_begins_anew(client: Client, machine: Machine) -> None:
+    for boot in ("a", "b", "c"):
+        machine.boot, machine.counter = boot, iter(range(1, 10))
+        assert machine.post(client, PATH, body(machine)).status_code == 200
+    assert Node.objects.get(id=machine.node.id).boot_id == "c"
+
+
+def test_a_clock_of_the_database_that_was_set_back_locks_nobody_out(client: Client, machine: Machine) -> None:
+    age(machine.node, -3600)
+    machine.boot = "new"
+    assert machine.post(client, PATH, body(machine)).status_code == 200
+
+
+def test_a_node_removed_on_one_controller_is_refused_by_the_other_at_once(
+    client: Client, machine: Machine, controllers: Any
+) -> None:
+    controllers("one")
+    assert machine.post(client, PATH, body(machine)).status_code == 200
+    nodes.remove(node_id=machine.node.id, actor="t")
+    controllers("other")
+    assert code(machine.post(client, PATH, body(machine))) == "node_removed"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/agent/usage", "/api/v1/agent/heartbeat?x=1", "/api/v1/agent/certificate"])
+def test_f18_a_signature_is_worth_nothing_for_another_path(client: Client, machine: Machine, path: str) -> None:
+    content = body(machine)
+    headers = machine.headers("POST", PATH, content)
+    response = client.post(path, content, content_type="application/json", headers=headers)
+    assert (response.status_code, code(response)) == (401, "bad_signature")
+
+
+def test_f18_a_call_signed_with_another_key_or_not_at_all_is_refused(client: Client, machine: Machine) -> None:
+    content, stranger = body(machine), Machine()
+    forged = stranger.headers("POST", PATH, content, node=machine.node.id)
+    assert code(send(client, forged, content)) == "bad_signature"
+    unsigned = {"x-llmgw-listener": "node", "x-llmgw-node": machine.node.id}
+    assert code(send(client, unsigned, content)) == "node_signature_required"
+    streamed = {**machine.headers("POST", PATH, None)}
+    assert code(send(client, streamed, content)) == "body_unsigned"
+    assert Node.objects.get(id=machine.node.id).last_seen_at is None
+
+
+def test_f18_a_counter_that_no_column_holds_is_no_signature(client: Client, machine: Machine) -> None:
+    content = body(machine)
+    headers = machine.headers("POST", PATH, content, counter=2**70)
+    assert code(send(client, headers, content)) == "node_signature_required"
