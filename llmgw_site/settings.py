@@ -102,6 +102,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 # New keys are shown once, in a message: it stays in the browser's cookie and is never written on our side.
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000  # the cluster setup is one form: a box for each role of each node
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
 SESSION_COOKIE_NAME = "llmgw_session"

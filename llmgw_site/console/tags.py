@@ -16,6 +16,7 @@ register = template.Library()
 LOOKS = {
     "online": "ok", "ready": "ok", "done": "ok", "enabled": "ok",
     "stale": "warn", "backoff": "warn", "partly ready": "warn", "not ready": "warn",
+    "cordoned": "warn", "drained": "warn",
     "offline": "bad", "lost": "bad", "failed": "bad",
     "starting": "busy", "pending": "busy", "running": "busy", "draining": "busy",
     "queued": "off", "stopped": "off", "cancelled": "off", "disabled": "off", "not wanted": "off",

@@ -14,6 +14,14 @@ from django.urls import reverse_lazy
 
 MAY_SEE_JOBS = ("cluster.view_job",)
 MAY_CHANGE_JOBS = ("cluster.change_job",)
+MAY_SEE_NODES = ("cluster.view_node",)
+MAY_CHANGE_NODES = ("cluster.change_node",)
+MAY_REMOVE_NODES = ("cluster.delete_node",)
+MAY_SEE_JOIN_TOKENS = ("cluster.view_jointoken",)
+MAY_ADD_JOIN_TOKENS = ("cluster.add_jointoken",)
+MAY_REVOKE_JOIN_TOKENS = ("cluster.delete_jointoken",)
+MAY_SEE_SETUP = ("cluster.view_clustersetup", "cluster.view_node")
+MAY_CHANGE_SETUP = ("cluster.change_clustersetup",)
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
 """Chatting issues a key of the OpenAI endpoint, so it asks for the permission to issue keys."""
 
@@ -56,6 +64,7 @@ _NAVIGATION: list[dict[str, Any]] = [
         "separator": True,
         "items": [
             _rows("Models", "deployed_code", "catalog.model"),
+            _rows("Providers", "cloud", "catalog.provider"),
             _rows("API keys", "key", "catalog.apikey"),
             _rows("Projects", "folder_open", "catalog.project"),
             _rows("Teams", "group", "catalog.team"),
@@ -67,7 +76,8 @@ _NAVIGATION: list[dict[str, Any]] = [
         "title": "Cluster",
         "separator": True,
         "items": [
-            _rows("Nodes", "dns", "cluster.node"),
+            _page("Nodes", "dns", "console:nodes", *MAY_SEE_NODES),
+            _page("Cluster setup", "account_tree", "console:setup", *MAY_SEE_SETUP),
             _rows("Replicas", "stacks", "cluster.replica"),
             _rows("Events", "history", "catalog.event"),
         ],

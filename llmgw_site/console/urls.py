@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import chat, jobs, overview, users
+from llmgw_site.console import chat, jobs, joining, nodes, overview, setup, users
 
 __all__ = ["app_name", "urlpatterns", "users"]
 
@@ -18,6 +18,14 @@ urlpatterns = [
     path("admin/jobs/<str:job_id>", jobs.detail, name="job"),
     path("admin/jobs/<str:job_id>/cancel", jobs.act, {"verb": "cancel"}, name="job-cancel"),
     path("admin/jobs/<str:job_id>/retry", jobs.act, {"verb": "retry"}, name="job-retry"),
+    path("admin/nodes", nodes.index, name="nodes"),
+    path("admin/nodes/add", joining.add, name="node-add"),
+    path("admin/nodes/tokens/<str:token_id>/revoke", joining.revoke, name="node-token-revoke"),
+    path("admin/nodes/<str:node_id>/maintenance", nodes.maintain, name="node-maintain"),
+    path("admin/nodes/<str:node_id>/remove", nodes.remove, name="node-remove"),
+    path("admin/setup", setup.page, name="setup"),
+    path("admin/setup/save", setup.save, name="setup-save"),
+    path("admin/setup/clear", setup.clear, name="setup-clear"),
     path("admin/chat", chat.page, name="chat"),
     path("admin/chat/models", chat.models, name="chat-models"),
     path("admin/chat/key", chat.key, name="chat-key"),

@@ -5,24 +5,38 @@ Sizes are bytes, spans seconds. None means not known: the page leaves it out, an
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 
 from cluster.domain.explain import ModelStatus
+from cluster.domain.modules import Module, ModuleReport, ModuleState
 from cluster.domain.states import JOB_TERMINAL, JobState, NodeState, ReplicaState, StepState
 from llmgw_site.console.figures import Spark, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceView:
+    """Why nothing new is placed on a node or card. `at` is None where a row does not tell."""
+
+    state: str  # `cordoned` or `drained`
+    why: str
+    by: str
+    at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardView:
     """An accelerator, as its node last reported it."""
 
+    uuid: str
     name: str
     memory_used: int | None
     memory_total: int | None
     utilisation: float | None  # 0..1
     temperature_c: int | None
     power_w: float | None
+    maintenance: MaintenanceView | None
 
     @property
     def memory_percent(self) -> float | None:
@@ -48,10 +62,29 @@ class NodeView:
     missing: tuple[str, ...]  # engines it cannot run, and why
     problems: tuple[str, ...]
     replicas: int
+    address: str
+    modules: tuple[ModuleReport, ...]
+    roles: tuple[str, ...]  # its own, whatever the cluster setup says
+    maintenance: MaintenanceView | None
 
     @property
     def memory_percent(self) -> float | None:
         return percent(self.memory_used, self.memory_total)
+
+    @property
+    def computes(self) -> bool:
+        """Whether engines could run here."""
+        return any(item.name == Module.INFERENCE and item.state == ModuleState.RUNNING for item in self.modules)
+
+    @property
+    def card_choices(self) -> str:
+        """Pairs of UUID and name as JSON, for the maintenance dialog."""
+        return json.dumps([[card.uuid, f"Card {n}: {card.name}"] for n, card in enumerate(self.cards) if card.uuid])
+
+    @property
+    def unavailable(self) -> tuple[ModuleReport, ...]:
+        """Modules that were asked for and cannot run."""
+        return tuple(item for item in self.modules if item.state == ModuleState.UNAVAILABLE)
 
 
 @dataclass(frozen=True, kw_only=True)

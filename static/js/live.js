@@ -42,6 +42,11 @@ function substance(part) {
     return copy.outerHTML;
 }
 
+/* What can have the focus in a part, in order: the same place in the next rendering is where it goes on. */
+function focusable(part) {
+    return [...part.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
+}
+
 class Live {
     constructor(root) {
         this.root = root;
@@ -105,7 +110,11 @@ class Live {
             }
             const scrolled = [...old.querySelectorAll("pre[id]")].map((pre) => [pre.id, pre.scrollTop]);
             const fresh = document.importNode(next, true);
+            const at = focusable(old).indexOf(document.activeElement);
+            const label = document.activeElement.textContent;
             old.replaceWith(fresh);
+            const heir = at < 0 ? null : focusable(fresh)[at];
+            if (heir && heir.textContent === label) heir.focus({ preventScroll: true });
             for (const [id, top] of scrolled) {
                 const pre = fresh.querySelector(`#${CSS.escape(id)}`);
                 if (pre) pre.scrollTop = top;

@@ -3,17 +3,27 @@
 from llmgw_site.console.selectors.chat import chat_models, first_project, live_keys
 from llmgw_site.console.selectors.cluster import Cluster, cluster
 from llmgw_site.console.selectors.jobs import job, jobs, open_jobs
+from llmgw_site.console.selectors.nodes import MAINTENANCE, Machine, Machines, machines, open_tokens
 from llmgw_site.console.selectors.requests import Minute, minutes
+from llmgw_site.console.selectors.setup import SetupPage, SetupRow, setup
 
 __all__ = [
+    "MAINTENANCE",
     "Cluster",
+    "Machine",
+    "Machines",
     "Minute",
+    "SetupPage",
+    "SetupRow",
     "chat_models",
     "cluster",
     "first_project",
     "job",
     "jobs",
     "live_keys",
+    "machines",
     "minutes",
     "open_jobs",
+    "open_tokens",
+    "setup",
 ]

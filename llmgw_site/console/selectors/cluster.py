@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+
+from django.db.models import QuerySet
 
 from catalog.models import Model, Profile
 from cluster.domain.explain import ModelStatus
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.models import Node, Replica
-from cluster.selectors import database_now, statuses, world
-from llmgw_site.console.views import CardView, ModelView, NodeView, ReplicaView
+from cluster.selectors import database_now, modules_of, statuses, world
+from llmgw_site.console.views import CardView, MaintenanceView, ModelView, NodeView, ReplicaView
 
 ANSWERING = (ReplicaState.READY, ReplicaState.DRAINING)
 
@@ -35,21 +38,13 @@ class Cluster:
 
 
 def cluster() -> Cluster:
-    """Nodes, models and replicas as they stand: ten queries, however many there are."""
+    """Nodes, models and replicas as they stand: eleven queries, however many there are."""
     now = database_now()
     picture = world(now)
     _, status = statuses(picture, now)
     states = {node.id: node.state for node in picture.nodes}
-    rows = list(
-        Replica.objects.select_related("model", "node", "profile")
-        .only(
-            "id", "run", "state", "state_since", "code", "message", "context", "slots", "memory", "in_flight", "attempt",
-            "model__name", "node__name", "profile__engine",
-        )
-        .exclude(state=ReplicaState.STOPPED.value, run=False)
-        .order_by("model__name", "slot")
-    )  # fmt: skip
-    replicas = tuple(_replica(row, states) for row in rows)
+    rows = list(replica_rows())
+    replicas = tuple(replica_of(row, states) for row in rows)
     by_model: dict[str, list[ReplicaView]] = {}
     for row, view in zip(rows, replicas, strict=True):
         by_model.setdefault(row.model_id, []).append(view)
@@ -65,13 +60,26 @@ def cluster() -> Cluster:
         for item in picture.models
     )
     nodes = tuple(
-        _node(row, states.get(row.id, NodeState.OFFLINE), on_node.get(row.id, 0))
+        node_of(row, states.get(row.id, NodeState.OFFLINE), on_node.get(row.id, 0))
         for row in Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
     )
     return Cluster(nodes=nodes, models=models, replicas=replicas)
 
 
-def _replica(row: Replica, nodes: Mapping[str, NodeState]) -> ReplicaView:
+def replica_rows() -> QuerySet[Replica]:
+    """Replicas that run or shall run, with what their views need."""
+    return (
+        Replica.objects.select_related("model", "node", "profile")
+        .only(
+            "id", "run", "state", "state_since", "code", "message", "context", "slots", "memory", "in_flight", "attempt",
+            "model__name", "node__name", "profile__engine",
+        )
+        .exclude(state=ReplicaState.STOPPED.value, run=False)
+        .order_by("model__name", "slot")
+    )  # fmt: skip
+
+
+def replica_of(row: Replica, nodes: Mapping[str, NodeState]) -> ReplicaView:
     lost = nodes.get(row.node_id, NodeState.OFFLINE) is NodeState.OFFLINE
     return ReplicaView(
         id=row.id,
@@ -108,7 +116,7 @@ def _model(
     )
 
 
-def _node(row: Node, state: NodeState, replicas: int) -> NodeView:
+def node_of(row: Node, state: NodeState, replicas: int) -> NodeView:
     hardware: dict[str, Any] = row.hardware
     total, free = hardware.get("memory_total") or None, hardware.get("memory_available")
     return NodeView(
@@ -122,22 +130,40 @@ def _node(row: Node, state: NodeState, replicas: int) -> NodeView:
         memory_total=total,
         memory_used=total - free if total is not None and free is not None else None,
         disk_free=hardware.get("disk_free") or None,
-        cards=tuple(_card(card) for card in hardware.get("cards", ())),
+        cards=tuple(_card(card, row.cards_maintenance) for card in hardware.get("cards", ())),
         engines=tuple(
             f"{item['kind']} {item.get('version', '')}".strip() for item in row.engines if not item.get("problem")
         ),
         missing=tuple(f"no {item['kind']}: {item['problem']}" for item in row.engines if item.get("problem")),
         problems=tuple(row.problems),
         replicas=replicas,
+        address=row.address,
+        modules=modules_of(row),
+        roles=tuple(row.roles),
+        maintenance=(
+            MaintenanceView(
+                state=row.maintenance, why=row.maintenance_why, by=row.maintenance_by, at=row.maintenance_at
+            )
+            if row.maintenance
+            else None
+        ),
     )
 
 
-def _card(card: Mapping[str, Any]) -> CardView:
+def _card(card: Mapping[str, Any], cordoned: Mapping[str, Mapping[str, Any]]) -> CardView:
+    uuid = card.get("uuid", "")
     return CardView(
-        name=card.get("name") or card.get("uuid", "card"),
+        uuid=uuid,
+        name=card.get("name") or uuid or "card",
         memory_used=card.get("memory_used"),
         memory_total=card.get("memory_total"),
         utilisation=card.get("utilisation"),
         temperature_c=card.get("temperature_c"),
         power_w=card.get("power_w"),
+        maintenance=_card_maintenance(cordoned[uuid]) if uuid in cordoned else None,
     )
+
+
+def _card_maintenance(kept: Mapping[str, Any]) -> MaintenanceView:
+    at = datetime.fromisoformat(kept["at"]) if kept.get("at") else None
+    return MaintenanceView(state=kept["state"], why=kept.get("why", ""), by=kept.get("by", ""), at=at)

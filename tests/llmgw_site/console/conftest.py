@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 from catalog.models import Model
 from catalog.services import scopes, served
 from cluster.domain import signing
-from cluster.models import Node, Replica
+from cluster.models import ClusterIdentity, Node, Replica
 from cluster.selectors import database_now, statuses, world
 from cluster.services import apply, identity, nodes
 from cluster.wire import CardReport, EngineBuild, Hardware, Heartbeat, ReplicaReport
@@ -75,6 +78,25 @@ class Cluster:
             ),
             now=database_now(),
         )
+
+    def another(self, name: str, *, seen: bool = True) -> Node:
+        """A further node."""
+        key = signing.public_hex(secrets.token_hex(32))
+        node = nodes.enrol(name=name, public_key=key, address=f"http://{name}:8880", actor="test")
+        if seen:
+            Node.objects.filter(id=node.id).update(last_seen_at=timezone.now())
+        return node
+
+    def runs(self, *modules: str) -> Node:
+        """Our node says that it runs these."""
+        rows = [{"name": name, "state": "running", "code": "", "message": ""} for name in modules]
+        Node.objects.filter(id=self.node.id).update(modules=rows)
+        return Node.objects.get(id=self.node.id)
+
+    @staticmethod
+    def listened_for(seconds: float) -> None:
+        """A controller has processed heartbeats for so long."""
+        ClusterIdentity.objects.update(listening_since=timezone.now() - timedelta(seconds=seconds))
 
     def model(self, name: str, *, ready: bool = True, in_flight: int = 0, **fields: object) -> Model:
         """A model of the catalogue; its replica is placed by the planner, and ready if it is said so."""

@@ -6,19 +6,31 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from llmgw_site.console.theme import MAY_CHAT, MAY_SEE_JOBS
+from llmgw_site.console.theme import (
+    MAY_ADD_JOIN_TOKENS,
+    MAY_CHAT,
+    MAY_SEE_JOBS,
+    MAY_SEE_JOIN_TOKENS,
+    MAY_SEE_NODES,
+    MAY_SEE_SETUP,
+)
 from tests.llmgw_site.console.conftest import Person
 
 PAGES = {
     "/admin/": (),
     "/admin/overview/parts": (),
     "/admin/jobs": MAY_SEE_JOBS,
+    "/admin/nodes": MAY_SEE_NODES,
+    "/admin/nodes/add": (*MAY_SEE_JOIN_TOKENS, *MAY_ADD_JOIN_TOKENS),
+    "/admin/setup": MAY_SEE_SETUP,
     "/admin/chat": MAY_CHAT,
     "/admin/chat/models": MAY_CHAT,
 }
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/admin/jobs/job_x", "/admin/jobs/job_x/cancel", "/admin/chat/key"])
+@pytest.mark.parametrize(
+    "path", [*PAGES, "/admin/jobs/job_x", "/admin/jobs/job_x/cancel", "/admin/chat/key", "/admin/setup/save"]
+)
 def test_a_stranger_is_sent_to_sign_in(path: str, db: None) -> None:
     answer = Client().get(path)
     assert answer.status_code == 302

@@ -28,7 +28,10 @@ def test_the_sidebar_offers_only_what_the_user_may_open(person: Person) -> None:
     assert 'href="/admin/auth/user/"' not in page
 
 
-@pytest.mark.parametrize("path", ["img/icon.svg", "css/console.css", "css/chat.css", "js/live.js", "js/chat.js"])
+@pytest.mark.parametrize(
+    "path",
+    ["img/icon.svg", "css/console.css", "css/chat.css", "js/live.js", "js/chat.js", "js/dialog.js", "js/setup.js"],
+)
 def test_the_pages_own_files_are_found(path: str) -> None:
     from django.contrib.staticfiles import finders
 
