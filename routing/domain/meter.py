@@ -187,7 +187,7 @@ class StreamMeter:
             if self._strip and _is_usage_chunk(data):
                 return True
         if b'"error"' in data and self.error is None:
-            self.error = _error_code(data)
+            self.error = error_code(data)
         if self.first_token_at is None:
             if not _has_token(data):
                 return False
@@ -221,7 +221,7 @@ def _is_usage_chunk(data: bytes) -> bool:
     return type(value.get("usage")) is dict and value.get("choices") == []
 
 
-def _error_code(data: bytes) -> str | None:
+def error_code(data: bytes) -> str | None:
     error = _parse(data).get("error")
     if error is None:
         return None

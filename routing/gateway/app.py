@@ -1,6 +1,6 @@
-"""The client listener's ASGI application: `/v1/*` and the health paths are ours, all else goes to `web`.
+"""The client listener's ASGI application: `/v1/*`, the health paths and the node endpoints are ours, all else is `web`'s.
 
-Every request under `/v1/` runs in one frame, which turns what goes wrong into an OpenAI error, notices a client that
+Every request under `/v1/`, a client's or one that another node passed on (`passed_on`), runs in one frame, which turns what goes wrong into an OpenAI error, notices a client that
 leaves, and settles it once: usage record, metrics, access log line.
 """
 
@@ -13,13 +13,19 @@ from typing import Any
 
 import orjson
 
+from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.openai import PATHS
 from routing.domain.records import Outcome, UsageRecord
+from routing.domain.snapshot import KeyEntry
+from routing.domain.way import stopped
 from routing.gateway import listing
 from routing.gateway.access import AccessLog
+from routing.gateway.answers import send_refusal
 from routing.gateway.auth import identify
+from routing.gateway.callers import Caller
 from routing.gateway.chat import Generate, Parts
+from routing.gateway.edge import Redactor
 from routing.gateway.errors import JSON, Headers, internal, render, stopping
 from routing.gateway.exchange import CLIENT_GONE, ClientGone, Exchange, Receive, Scope, Send
 from routing.gateway.metrics import UNKNOWN
@@ -31,10 +37,12 @@ Work = Callable[[Exchange], Awaitable[None]]
 
 
 class App:
-    """Made by lifespan.build; `web` answers what is not ours."""
+    """Made by lifespan.build; `web` answers what is not ours, on nodes that run the controller."""
 
     def __init__(self, parts: Parts, access: AccessLog, web: Any, node_api: NodeApi) -> None:
         self.active: set[Exchange] = set()
+        self._members = parts.members
+        self._redact = Redactor(lambda: parts.members.map, lambda: parts.table.view)
         self._parts = parts
         self._access = access
         self._web = web
@@ -58,7 +66,26 @@ class App:
             if self._node_api.serves(path):
                 await self._node_api(scope, receive, send)
                 return
+            if not self._members.runs(Module.CONTROLLER):
+                await self._no_web(path, send)
+                return
         await self._web(scope, receive, send)
+
+    async def passed_on(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
+        """A request that another node passed on; its signature holds, its body is not proved yet."""
+        endpoint = PATHS.get(scope["path"], "other")
+        work: Work = _unknown_path if endpoint == "other" else self._generate
+        if scope["method"] != "POST":
+            work = _not_allowed("POST")
+        await self._run(scope, receive, send, endpoint, work, caller)
+
+    async def _no_web(self, path: str, send: Send) -> None:
+        """1. the controller was switched off here: 503 `module_stopped`; 2. it never ran here: 404."""
+        refused = stopped(Module.CONTROLLER)  # 1
+        if not self._members.stopped(Module.CONTROLLER):  # 2
+            text = f"There is no {path[:200]} on this node: console and admin API are on the controllers."
+            refused = Refused(Kind.NOT_FOUND, "not_found", text)
+        await send_refusal(send, refused)
 
     def _other(self, path: str, method: str) -> tuple[str, Work]:
         if path == listing.PATH or (path.startswith(listing.PATH + "/") and len(path) > len(listing.PATH) + 1):
@@ -72,13 +99,23 @@ class App:
 
     # --- the frame ---
 
-    async def _run(self, scope: Scope, receive: Receive, send: Send, endpoint: str, work: Work) -> None:
+    async def _run(
+        self, scope: Scope, receive: Receive, send: Send, endpoint: str, work: Work, caller: Caller | None = None
+    ) -> None:
         parts = self._parts
         loop = asyncio.get_running_loop()
         exchange = Exchange(scope, receive, send, endpoint=endpoint, now=parts.clock.now(), began=loop.time())
         exchange.task = task = asyncio.current_task()
+        if caller is None:
+            exchange.redact = self._redact
+        else:
+            exchange.caller = caller
+            marks = caller.marks
+            exchange.key = KeyEntry(key_id=marks.key, sha256="", prefix="", project_id=marks.project)  # it was checked
         self.active.add(exchange)
         try:
+            if caller is None and not self._members.runs(Module.EDGE):
+                raise stopped(Module.EDGE)
             await work(exchange)
         except Refused as error:
             await self._refuse(exchange, error)
@@ -119,36 +156,40 @@ class App:
             exchange.outcome, exchange.status, exchange.code = Outcome.CLIENT_GONE, CLIENT_GONE, "client_gone"
         total = round(now - exchange.began, 6)
         model = exchange.model or UNKNOWN
+        key, caller = exchange.key, exchange.caller
         record = self._record(exchange, total)
         if exchange.record_id:
             parts.ledger.close(record)
-        parts.metrics.answered(exchange.endpoint, model, exchange.status, total)
-        parts.metrics.metered(model, record.prompt_tokens, record.completion_tokens, record.first_token_s)
-        key = exchange.key
-        self._access.write(
-            parts.clock.now(),
-            {
-                "request_id": exchange.request_id,
-                "key": key.prefix if key is not None else None,
-                "method": exchange.scope["method"],
-                "endpoint": exchange.endpoint,
-                "model": exchange.model or None,
-                "replica": record.replica_id or None,
-                "status": exchange.status,
-                "code": exchange.code or None,
-                "outcome": exchange.outcome,
-                "stream": record.stream,
-                "queue_s": record.queue_s,
-                "first_token_s": record.first_token_s,
-                "total_s": total,
-                "tokens_in": record.prompt_tokens,
-                "tokens_out": record.completion_tokens,
-            },
-        )
+        if caller is None:
+            parts.metrics.answered(exchange.endpoint, model, exchange.status, total)
+            parts.metrics.metered(model, record.prompt_tokens, record.completion_tokens, record.first_token_s)
+        else:
+            parts.metrics.passed_on(caller.marks.hop, model, exchange.status)
+        line = {
+            "request_id": exchange.request_id,
+            "key": key.prefix if key is not None else None,
+            "method": exchange.scope["method"],
+            "endpoint": exchange.endpoint,
+            "model": exchange.model or None,
+            "replica": record.replica_id or None,
+            "node": record.node_id or None,
+            "status": exchange.status,
+            "code": exchange.code or None,
+            "outcome": exchange.outcome,
+            "stream": record.stream,
+            "queue_s": record.queue_s,
+            "first_token_s": record.first_token_s,
+            "total_s": total,
+            "tokens_in": record.prompt_tokens,
+            "tokens_out": record.completion_tokens,
+        }
+        if caller is not None:
+            line |= {"hop": caller.marks.hop, "from_node": caller.node_id, "key": caller.marks.key or None}
+        self._access.write(parts.clock.now(), line)
 
     def _record(self, exchange: Exchange, total: float) -> UsageRecord:
-        key, ask, seat, counts = exchange.key, exchange.ask, exchange.seat, exchange.counts
-        began, forwarded, first = exchange.began, exchange.forwarded_at, exchange.first_token_at
+        key, ask, counts = exchange.key, exchange.ask, exchange.counts
+        began, first = exchange.began, exchange.first_token_at
         return UsageRecord(
             record_id=exchange.record_id,
             request_id=exchange.request_id,
@@ -158,12 +199,13 @@ class App:
             key_id=key.key_id if key is not None else "",
             project_id=key.project_id if key is not None else "",
             model_asked=ask.model if ask is not None else "",
-            model_served=exchange.model if seat is not None else "",
-            replica_id=seat.replica_id if seat is not None else "",
+            model_served=exchange.model if exchange.forwarded_at is not None else "",
+            replica_id=exchange.replica_id,
+            node_id=exchange.node_id,
             outcome=exchange.outcome,
             status=exchange.status,
             code=exchange.code,
-            queue_s=None if forwarded is None else round(forwarded - began, 6),
+            queue_s=exchange.queue_s,
             first_token_s=None if first is None else round(first - began, 6),
             total_s=total,
             prompt_tokens=None if counts is None else counts.prompt,

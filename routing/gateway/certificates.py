@@ -1,6 +1,6 @@
 """TLS between nodes: `ca.pem`, `node.pem` and `node.key` of `<data>/node`, as contexts that follow the files.
 
-A node's certificate has its id as CN and `NODE.node.llmgw` as DNS name, whatever address it is reached at: it is the
+A node's certificate has its id as CN and `tls_name(id)` (cluster/domain/joining.py) as DNS name, whatever address it is reached at: it is the
 node that is proved, not the machine. A certificate that was renewed on disk counts for the next handshake on.
 """
 
@@ -38,11 +38,6 @@ def peer_certificate(found: Any) -> PeerCertificate | None:
 def serial(text: str) -> str:
     """A serial's one spelling, whoever wrote it."""
     return text.lower().lstrip("0")
-
-
-def server_name(node_id: str) -> str:
-    """The DNS name in a node's certificate."""
-    return f"{node_id.lower().replace('_', '-')}.node.llmgw"
 
 
 class Certificates:

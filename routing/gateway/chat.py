@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass
 
 from llmgw_site.lib.clock import Clock, new_id
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
-from routing.domain.choose import Seat, choose, vet
-from routing.domain.openai import EMBEDDINGS, Ask, parse, upstream_body
+from routing.domain.choose import Seat
+from routing.domain.openai import Ask, parse, upstream_body
+from routing.gateway import hop
 from routing.gateway.auth import identify
-from routing.gateway.errors import from_upstream
+from routing.gateway.dispatch import Cloud, Dispatch, Place
+from routing.gateway.errors import from_node, from_upstream
 from routing.gateway.exchange import Exchange
 from routing.gateway.forward import forward
+from routing.gateway.hop import Via
 from routing.gateway.ledger import Ledger
 from routing.gateway.load import Flights
+from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics
 from routing.gateway.peers import Peers
 from routing.gateway.table import Table
 from routing.gateway.upstream import Broken, Upstream, UpstreamError
-
-GRACE = 3.0
-"""Seconds that a request waits for another engine, or the same one anew, when no connection to its engine stood."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,9 @@ class Parts:
     peers: Peers
     metrics: Metrics
     upstream: Upstream
+    members: Members
+    cloud: Cloud
+    dispatch: Dispatch
 
 
 class Generate:
@@ -48,19 +51,24 @@ class Generate:
         self._parts = parts
 
     async def __call__(self, exchange: Exchange) -> None:
+        """A client is known by its key. A request that another node passed on has been: its body is still to be proved."""
         parts = self._parts
         exchange.model = UNKNOWN
-        view = parts.table.view
-        exchange.key = identify(exchange.authorization, view.keys, known=bool(view.version), now=exchange.started_at)
-        exchange.record_id = new_id("rec")
+        if exchange.caller is None:
+            view = parts.table.view
+            exchange.key = identify(
+                exchange.authorization, view.keys, known=bool(view.version), now=exchange.started_at
+            )
+            exchange.record_id = new_id("rec")
         body = await self._read(exchange)
+        if exchange.caller is not None:
+            exchange.caller.check(body)
         ask = exchange.ask = parse(exchange.endpoint, body, max_depth=parts.config.max_json_depth)
-        seat = self._choose(exchange, ask)
-        if isinstance(seat, Refused):
-            raise seat
-        exchange.seat = seat
-        parts.ledger.open(_opened(exchange, seat))
-        await self._run(exchange, ask, seat, body)
+        place = parts.dispatch.first(exchange, ask, body)
+        self._note_place(exchange, place)
+        if exchange.record_id:
+            parts.ledger.open(_opened(exchange))
+        await self._run(exchange, ask, place, body)
 
     async def _read(self, exchange: Exchange) -> bytes:
         config = self._parts.config
@@ -77,84 +85,86 @@ class Generate:
             )
         return body
 
-    def _choose(self, exchange: Exchange, ask: Ask, without: tuple[str, ...] = ()) -> Seat | Refused:
+    async def _run(self, exchange: Exchange, ask: Ask, place: Place, body: bytes) -> None:
+        """Forward; once more elsewhere if, and only if, no connection stood and nothing was sent to the client."""
         parts = self._parts
-        route = parts.table.view.routes.get(ask.model)
-        if route is not None:
-            exchange.model = ask.model
-        assert exchange.key is not None
-        found = vet(route, exchange.key, name=ask.model, embeddings=exchange.endpoint == EMBEDDINGS)
-        if isinstance(found, Refused):
-            return found
-        return choose(found, in_flight=parts.flights.counts, dice=random.random(), without=without)
-
-    async def _run(self, exchange: Exchange, ask: Ask, seat: Seat, body: bytes) -> None:
-        """Forward; once more elsewhere if, and only if, no connection stood. Nothing is ever sent twice."""
         tried = False
         while True:
             try:
-                await self._forward(exchange, ask, seat, body)
-                if exchange.code:  # the engine's own error, passed on; its codes are no closed set
-                    self._parts.metrics.engine_failed(exchange.model, "engine_error")
+                await self._forward(exchange, ask, place, body)
+                if exchange.code and isinstance(place, Seat):  # its own error, passed on; its codes are no closed set
+                    parts.metrics.engine_failed(exchange.model, "engine_error")
                 return
-            except Refused as error:  # an answer that no engine of ours gives while it is well
-                self._parts.metrics.engine_failed(exchange.model, error.code)
-                self._parts.flights.suspect(seat.replica_id)
+            except Refused as error:
+                if isinstance(place, Seat):  # an answer that no engine of ours gives while it is well
+                    parts.metrics.engine_failed(exchange.model, error.code)
+                    parts.flights.suspect(place.replica_id)
                 raise
             except UpstreamError as error:
-                self._note(exchange, seat, error)
-                if error.reached or tried:
-                    raise from_upstream(error, ask.model) from error
+                refused = self._note_error(exchange, place, error)
+                if error.reached or tried or exchange.started:
+                    raise refused from error
                 tried = True
-                other = await self._other(exchange, ask, seat)
+                other = await parts.dispatch.second(exchange, ask, body, place)
                 if other is None:
-                    raise from_upstream(error, ask.model) from error
-                exchange.seat = seat = other
+                    raise refused from error
+                place = other
+                self._note_place(exchange, place)
 
-    async def _forward(self, exchange: Exchange, ask: Ask, seat: Seat, body: bytes) -> None:
+    async def _forward(self, exchange: Exchange, ask: Ask, place: Place, body: bytes) -> None:
         parts = self._parts
         config = parts.config
         route = parts.table.view.routes.get(ask.model)
         first, idle = (route.model.first_byte_timeout, route.model.idle_timeout) if route else (None, None)
-        loop = asyncio.get_running_loop()
+        first = config.first_byte_timeout if first is None else first
+        idle = config.idle_timeout if idle is None else idle
         if exchange.forwarded_at is None:
-            exchange.forwarded_at = loop.time()
+            exchange.forwarded_at = asyncio.get_running_loop().time()
         exchange.pings = ask.stream
-        parts.flights.enter(seat.replica_id)
-        try:
-            await forward(
+        if isinstance(place, Seat):
+            parts.flights.enter(place.replica_id)
+            try:
+                await forward(
+                    exchange,
+                    place,
+                    upstream_body(body, ask, served_name=place.served_name),
+                    parts.upstream,
+                    first_byte_timeout=first,
+                    idle_timeout=idle,
+                )
+            finally:
+                parts.flights.leave(place.replica_id)
+        elif isinstance(place, Via):
+            more = hop.patience(config, place.hop)
+            await hop.send(
                 exchange,
-                seat,
-                upstream_body(body, ask, served_name=seat.served_name),
-                parts.upstream,
-                first_byte_timeout=config.first_byte_timeout if first is None else first,
-                idle_timeout=config.idle_timeout if idle is None else idle,
+                place,
+                upstream_body(body, ask, served_name=""),
+                members=parts.members,
+                peers=parts.peers,
+                upstream=parts.upstream,
+                first_byte_timeout=first + more,
+                idle_timeout=idle + more,
             )
-        finally:
-            parts.flights.leave(seat.replica_id)
+        else:
+            assert route is not None
+            await parts.cloud.answer(exchange, ask, route, body)
 
-    def _note(self, exchange: Exchange, seat: Seat, error: UpstreamError) -> None:
+    def _note_place(self, exchange: Exchange, place: Place) -> None:
+        exchange.node_id = place.node.node_id if isinstance(place, Via) else self._parts.members.node_id
+        exchange.replica_id = place.replica_id if isinstance(place, Seat) else ""
+
+    def _note_error(self, exchange: Exchange, place: Place, error: UpstreamError) -> Refused:
+        """Count it, have the engine looked at, and say what the client is told."""
         parts = self._parts
-        parts.metrics.engine_failed(exchange.model, from_upstream(error, "").code)
-        if isinstance(error, Broken) or not error.reached:
-            parts.flights.suspect(seat.replica_id)
-
-    async def _other(self, exchange: Exchange, ask: Ask, seat: Seat) -> Seat | None:
-        """Another seat now; or any seat once the agent has looked (it was told), within GRACE. None: there is none."""
-        other = self._choose(exchange, ask, without=(seat.replica_id,))
-        if isinstance(other, Seat):
-            return other
-        table = self._parts.table
-        view, loop = table.view, asyncio.get_running_loop()
-        until = loop.time() + GRACE
-        while loop.time() < until:
-            await asyncio.sleep(0.05)
-            if table.view is not view and isinstance(other := self._choose(exchange, ask), Seat):
-                return other
-        return None
+        refused = (from_upstream if isinstance(place, Seat) else from_node)(error, exchange.model)
+        parts.metrics.engine_failed(exchange.model, refused.code)
+        if isinstance(place, Seat) and (isinstance(error, Broken) or not error.reached):
+            parts.flights.suspect(place.replica_id)
+        return refused
 
 
-def _opened(exchange: Exchange, seat: Seat) -> dict[str, object]:
+def _opened(exchange: Exchange) -> dict[str, object]:
     key, ask = exchange.key, exchange.ask
     assert key is not None
     assert ask is not None
@@ -168,5 +178,6 @@ def _opened(exchange: Exchange, seat: Seat) -> dict[str, object]:
         "project_id": key.project_id,
         "model_asked": ask.model,
         "model_served": exchange.model,
-        "replica_id": seat.replica_id,
+        "replica_id": exchange.replica_id,
+        "node_id": exchange.node_id,
     }

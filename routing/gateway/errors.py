@@ -58,6 +58,38 @@ def from_upstream(error: UpstreamError, model: str) -> Refused:
     )
 
 
+def from_node(error: UpstreamError, model: str) -> Refused:
+    """The same for another node.
+
+    1. `upstream_unreachable` 502   no connection stood, or none within the connect timeout: nothing ran
+    2. `upstream_timeout`     504   it accepted the request and was silent for too long
+    3. `upstream_lost`        502   it broke off; the request may have run, so it is not sent again
+    """
+    if not error.reached:  # 1
+        return Refused(
+            Kind.UPSTREAM,
+            "upstream_unreachable",
+            f"The node that serves '{model}' could not be reached, so nothing was run: try again in a few seconds.",
+            retry_after=2,
+        )
+    if isinstance(error, TooSlow):  # 2
+        what = "began to answer" if error.stage == "first_byte" else "went on with its answer"
+        return Refused(
+            Kind.TIMEOUT,
+            "upstream_timeout",
+            f"The node that serves '{model}' has not {what} within {error.seconds:g} s and was given up. "
+            "Ask for less, or have the model's timeout raised.",
+        )
+    early = isinstance(error, Broken) and not error.headers_received  # 3
+    when = "before it answered" if early else "in the middle of its answer"
+    return Refused(
+        Kind.UPSTREAM,
+        "upstream_lost",
+        f"The node that serves '{model}' was lost {when}. The request may have run and was not sent again: "
+        "send it anew if running it twice does no harm.",
+    )
+
+
 def internal() -> Refused:
     """Our own defect: the log has the cause under the request id."""
     return Refused(

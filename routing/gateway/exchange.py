@@ -11,12 +11,13 @@ from typing import Any
 
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Refused
-from routing.domain.choose import Seat
 from routing.domain.meter import Counts, StreamMeter
 from routing.domain.openai import Ask, error_body
+from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
 from routing.domain.snapshot import KeyEntry
 from routing.domain.sse import COMMENT, error_event
+from routing.gateway.callers import Caller
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
 from routing.gateway.protocol import DirectWriter, send_head_with_body
@@ -24,6 +25,9 @@ from routing.gateway.protocol import DirectWriter, send_head_with_body
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+Redact = Callable[[Headers, bytes], tuple[Headers, bytes]]
+"""Takes what is internal out of an error answer."""
 
 EVENT_STREAM = b"text/event-stream"
 CLIENT_GONE = 499
@@ -42,6 +46,7 @@ class Exchange:
         "ask",
         "authorization",
         "began",
+        "caller",
         "code",
         "content_coding",
         "content_length",
@@ -50,19 +55,23 @@ class Exchange:
         "first_token_at",
         "forwarded_at",
         "gone",
+        "inner_queue_s",
         "key",
         "meter",
         "model",
+        "node_id",
         "outcome",
         "over",
         "pings",
         "quiet_since",
         "record_id",
+        "redact",
+        "replica_id",
         "request_id",
         "scope",
-        "seat",
         "send",
         "sending",
+        "session",
         "started",
         "started_at",
         "status",
@@ -81,6 +90,7 @@ class Exchange:
         self.authorization: bytes | None = None
         self.content_length: int | None = None
         self.content_coding = b""
+        self.session: bytes | None = None  # what the client calls its conversation
         wish: bytes | None = None
         for name, value in scope["headers"]:
             if name == b"authorization":
@@ -91,15 +101,21 @@ class Exchange:
                 self.content_length = int(value) if value.isdigit() else None
             elif name == b"content-encoding":
                 self.content_coding = value.lower()
+            elif name == b"x-session-id":
+                self.session = value
         self.request_id = request_id(wish, new_id)
         self.record_id = ""
         self.key: KeyEntry | None = None
         self.ask: Ask | None = None
         self.model = ""  # as metrics may have it: a name of the catalogue
-        self.seat: Seat | None = None
+        self.caller: Caller | None = None  # the node that passed this on; None: a client asks
+        self.redact: Redact | None = None
+        self.node_id = ""  # who answers, as far as it is known
+        self.replica_id = ""
+        self.inner_queue_s: float | None = None  # that it waited at the nodes behind this one
         self.forwarded_at: float | None = None
         self.first_token_at: float | None = None
-        self.meter: StreamMeter | None = None
+        self.meter: StreamMeter | PassMeter | None = None
         self.counts: Counts | None = None
         self.status = 0
         self.code = ""
@@ -112,6 +128,27 @@ class Exchange:
         self.writer: DirectWriter | None = None
         self.task: asyncio.Task[Any] | None = None
         self.watcher: asyncio.Task[None] | None = None
+
+    @property
+    def hop(self) -> str:
+        """`handed` or `forwarded` for what another node passed on; empty for a client's own request."""
+        return self.caller.marks.hop if self.caller is not None else ""
+
+    @property
+    def queue_s(self) -> float | None:
+        """Seconds before it was forwarded, here and at the nodes behind this one; None: it was not."""
+        if self.forwarded_at is None:
+            return None
+        return round(self.forwarded_at - self.began + (self.inner_queue_s or 0.0), 6)
+
+    def facts(self) -> Headers:
+        """Who answers and how long it waited: told to the node before this one, never to a client."""
+        if self.caller is None:
+            return []
+        facts = [(b"x-llmgw-node", self.node_id), (b"x-llmgw-replica", self.replica_id)]
+        if self.queue_s is not None:
+            facts.append((b"x-llmgw-queue-s", f"{self.queue_s:.6f}"))
+        return [(name, value.encode()) for name, value in facts if value]
 
     # --- in ---
 
@@ -150,6 +187,10 @@ class Exchange:
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer of our own; `headers` hold its length."""
+        if status >= 300 and self.redact is not None:
+            headers, body = self.redact(headers, body)
+        if self.caller is not None:
+            headers = [*headers, *self.facts()]
         self.status = status
         self.started = True
         send_head_with_body(self.scope)
@@ -165,6 +206,8 @@ class Exchange:
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers; an answer's pieces follow."""
+        if self.caller is not None:
+            headers = [*headers, *self.facts()]
         self.status = status
         self.started = True
         await self.send({"type": "http.response.start", "status": status, "headers": headers})

@@ -1,9 +1,13 @@
-"""The way to an engine and back: one request, its answer piece by piece as it comes, read for usage on the side."""
+"""The way to an engine and back: one request, its answer piece by piece as it comes, read for usage on the side.
+
+`carry` brings any upstream's answer to the client: an engine's, a provider's (cloud.py), another node's (hop.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import orjson
 
@@ -11,6 +15,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.choose import Seat
 from routing.domain.meter import BodyMeter, StreamMeter
 from routing.domain.openai import engine_error
+from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
 from routing.domain.sse import error_event
 from routing.gateway.errors import JSON
@@ -18,6 +23,8 @@ from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
 from routing.gateway.protocol import DirectWriter, direct_writer, send_head_with_body
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
+
+Meter = StreamMeter | PassMeter
 
 ERROR_BODY = 64 << 10
 """Bytes of an engine's error answer that are read; more of it is not needed to say what is wrong."""
@@ -37,21 +44,28 @@ async def forward(
         first_byte_timeout=first_byte_timeout,
         idle_timeout=idle_timeout,
     )
+    await carry(exchange, response, partial(_error, secret=seat.key))
+
+
+async def carry(
+    exchange: Exchange, response: Response, failed: Callable[[Exchange, Response], Awaitable[None]]
+) -> None:
+    """Bring an answer to the client; one that is no 200 is left to `failed`. Raises UpstreamError, also after a part."""
     try:
         if response.status != 200:
-            await _error(exchange, response, seat)
+            await failed(exchange, response)
             return
         headers, kind, coding, length = to_client(response.headers, request_id=exchange.request_id)
         ask = exchange.ask
         assert ask is not None
         if ask.stream and kind.startswith(EVENT_STREAM) and not coding:
-            await _stream(exchange, response, headers, strip=not ask.include_usage)
+            await _stream(exchange, response, headers)
         elif exchange.started:
             response.abort()
             raise Refused(Kind.UPSTREAM, "engine_broken", "The engine did not answer with an event stream.")
         else:
             exchange.pings = False
-            await _body(exchange, response, headers, length, readable=not coding)
+            await _body(exchange, response, headers, length, readable=not coding and exchange.caller is None)
     except UpstreamError:
         raise
     except BaseException:
@@ -85,9 +99,14 @@ async def _body(
     await exchange.finish()
 
 
-async def _stream(exchange: Exchange, response: Response, headers: Headers, *, strip: bool) -> None:
-    """An event stream: each piece goes on as it came, but for the usage chunk that the client did not ask for."""
-    meter = exchange.meter = StreamMeter(strip=strip)
+async def _stream(exchange: Exchange, response: Response, headers: Headers) -> None:
+    """An event stream: each piece goes on as it came, but for the usage chunk that the client did not ask for.
+
+    Who counts is the gateway that the client asked; for the others an event stream is only to be ended properly.
+    """
+    assert exchange.ask is not None
+    strip = not exchange.ask.include_usage
+    meter = exchange.meter = StreamMeter(strip=strip) if exchange.caller is None else PassMeter()
     exchange.counts = meter.counts
     if not exchange.started:
         names = {name for name, _ in headers}
@@ -104,42 +123,45 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers, *, s
             raise Broken("the stream ended without [DONE]", headers_received=True)
         exchange.code = meter.error or ""
         await exchange.finish(rest)
+    except UpstreamError:
+        if meter.error is None:
+            raise
+        exchange.over, exchange.code, exchange.outcome = True, meter.error, Outcome.FAILED  # the client was told
     finally:
         exchange.sending = False
         exchange.first_token_at = meter.first_token_at
         meter.finish()
 
 
-def _sink(exchange: Exchange, meter: StreamMeter, writer: DirectWriter) -> Callable[[bytes], bool]:
+def _sink(exchange: Exchange, meter: Meter, writer: DirectWriter) -> Callable[[bytes], bool]:
     """What is done with a piece as it comes from the socket: the hottest few lines of the gateway."""
     now, feed, write = asyncio.get_running_loop().time, meter.feed, writer.write
 
     def sink(piece: bytes) -> bool:
         exchange.quiet_since = at = now()
         out = feed(piece, at)
+        if meter.error is not None and exchange.redact is not None:
+            out = exchange.redact([], out)[1]
         return write(out) if out else True
 
     return sink
 
 
-async def _relay(exchange: Exchange, response: Response, meter: StreamMeter) -> None:
+async def _relay(exchange: Exchange, response: Response, meter: Meter) -> None:
     """The same under a server that offers no direct writing."""
     now = asyncio.get_running_loop().time
     while piece := await response.read():
         exchange.quiet_since = at = now()
         if out := meter.feed(piece, at):
+            if meter.error is not None and exchange.redact is not None:
+                out = exchange.redact([], out)[1]
             exchange.sending = True
             await exchange.send({"type": "http.response.body", "body": out, "more_body": True})
             exchange.sending = False
 
 
-async def _error(exchange: Exchange, response: Response, seat: Seat) -> None:
-    """An engine's error answer, in OpenAI's shape and with its status.
-
-    1. 401, 403   our own key was refused, which is no fault of the client's: 502
-    2. below 400  no answer to such a request: 502
-    """
-    status = response.status
+async def read_error(response: Response, *, whole: bool = False) -> bytes:
+    """The body of an error answer within the bound. Cut short: what came is enough, unless `whole` (UpstreamError)."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -147,21 +169,40 @@ async def _error(exchange: Exchange, response: Response, seat: Seat) -> None:
             parts.append(piece)
             size += len(piece)
     except UpstreamError:
-        pass  # what came of it is enough
+        if whole:
+            raise
     response.abort()
+    return b"".join(parts)[:ERROR_BODY]
+
+
+async def _error(exchange: Exchange, response: Response, *, secret: str) -> None:
+    """An engine's error answer, in OpenAI's shape and with its status.
+
+    1. 401, 403   our own key was refused, which is no fault of the client's: 502
+    2. below 400  no answer to such a request: 502
+    """
+    status = response.status
+    told = await read_error(response)
     if status in (401, 403):  # 1
         raise Refused(
             Kind.UPSTREAM, "engine_refused_key", "The engine refused the gateway's own key: tell an administrator."
         )
     if status < 400:  # 2
         raise Refused(Kind.UPSTREAM, "engine_broken", f"The engine answered with the unexpected status {status}.")
-    error = engine_error(status, b"".join(parts)[:ERROR_BODY], secret=seat.key)
+    error = engine_error(status, told, secret=secret)
     body = orjson.dumps({"error": error})
-    exchange.code, exchange.outcome = error["code"], Outcome.FAILED
+    headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
+    headers += [(name, value) for name, value in response.headers if name.lower() == b"retry-after"]
+    await send_error(exchange, status, headers, body, code=error["code"])
+
+
+async def send_error(exchange: Exchange, status: int, headers: Headers, body: bytes, *, code: str) -> None:
+    """End with an error that came from upstream: as the answer, or as an event where the answer has begun."""
+    exchange.code, exchange.outcome = code, Outcome.FAILED
     if exchange.started:
+        if exchange.redact is not None:
+            body = exchange.redact([], body)[1]
         exchange.over = True
         await exchange.send({"type": "http.response.body", "body": error_event(body), "more_body": True})
         return
-    headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
-    headers += [(name, value) for name, value in response.headers if name.lower() == b"retry-after"]
     await exchange.answer(status, headers, body)

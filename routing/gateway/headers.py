@@ -78,6 +78,11 @@ def to_engine(headers: Headers, *, key: str, request_id: str) -> Headers:
     return out
 
 
+def to_node(headers: Headers, *, request_id: str, signed: Headers) -> Headers:
+    """A request's (lower-case) headers as another node gets them: as an engine would, with our signature for a key."""
+    return [*to_engine(headers, key="", request_id=request_id), *signed]
+
+
 def to_client(headers: Headers, *, request_id: str) -> tuple[Headers, bytes, bytes, int | None]:
     """An engine's headers as the client gets them, without a length; and content type, coding and length."""
     hop = _named(headers)

@@ -17,6 +17,8 @@ from routing.domain.offers import Offer, own_offer
 from routing.gateway.access import AccessLog
 from routing.gateway.app import App
 from routing.gateway.chat import Parts
+from routing.gateway.cloud import Cloud
+from routing.gateway.dispatch import Dispatch
 from routing.gateway.ledger import Ledger
 from routing.gateway.load import Flights, LoadReporter
 from routing.gateway.membership import Members
@@ -28,7 +30,7 @@ from routing.gateway.polling import Poller
 from routing.gateway.remote import Remote
 from routing.gateway.strategy import StoredRule
 from routing.gateway.table import Table, View
-from routing.gateway.upstream import Target, Upstream
+from routing.gateway.upstream import Limits, Target, Upstream
 from routing.gateway.web_proxy import CLIENT, NODE, WebProxy
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,8 @@ class Gateway:
         self.config = config
         self.flights = Flights(clock)
         self.metrics = Metrics(self.flights)
-        self.upstream = Upstream(connect_timeout=config.connect_timeout)
+        limits = Limits(idle_connection=min(Limits().idle_connection, 0.8 * config.keepalive_timeout))
+        self.upstream = Upstream(connect_timeout=config.connect_timeout, limits=limits)
         self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
         self.table = Table(config, on_change=self._changed)
         self.members = Members(config, clock)
@@ -56,6 +59,10 @@ class Gateway:
         )
         self.metrics.follow(self.peers, self.members)
         node_api = NodeApi(config, self.members, self.peers, self.rule, lambda: self.table.view)
+        self.cloud = cloud = Cloud(config, self.members, self.upstream, self.metrics, view=lambda: self.table.view)
+        dispatch = Dispatch(
+            config, members=self.members, peers=self.peers, cloud=cloud, table=self.table, flights=self.flights
+        )
         parts = Parts(
             config=config,
             clock=clock,
@@ -65,9 +72,13 @@ class Gateway:
             peers=self.peers,
             metrics=self.metrics,
             upstream=self.upstream,
+            members=self.members,
+            cloud=cloud,
+            dispatch=dispatch,
         )
         self.app = App(parts, AccessLog(config), WebProxy(config, self.upstream, listener=CLIENT), node_api)
-        self.node_app = NodeListener(WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY))
+        to_web = WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY)
+        self.node_app = NodeListener(to_web, self.app, self.members, self.peers)
         self.metrics_app = MetricsApp(self.metrics, self.upstream, Target("web", 80, uds=str(config.web_socket)))
         self._reporter = LoadReporter(self.flights, config.agent_socket)
         self._poller = Poller(config, clock, self.members, self.peers, self.remote.ask)
@@ -96,6 +107,8 @@ class Gateway:
         self.ledger.stop()
 
     def _own_offer(self, route: Route) -> Offer | None:
+        if route.model.external is not None:
+            return Offer(model=route.model.name) if self.cloud.serves(route) else None
         return own_offer(route, in_flight=self.flights.counts, said={})
 
     def _changed(self, view: View) -> None:

@@ -1,14 +1,7 @@
 """This node among the others: who it is, which modules it runs, the module map, and signatures on calls between nodes.
 
 All of it is files that the agent (at joining, `llmgw node join`) writes and this process follows: identity.json,
-module-map.json, modules.json, the certificates. What a call carries beside the headers of cluster/domain/signing.py:
-
-    x-llmgw-hop        `handed` (edge to router) or `forwarded` (from there on); without it the call is passed on for nobody
-    x-llmgw-key        id of the API key that the edge has checked
-    x-llmgw-project    its project
-    x-llmgw-session    what keeps a conversation on one replica, if the client named it
-
-These four are covered by the signature where there is a hop. All are dropped from what clients send.
+module-map.json, modules.json, the certificates.
 """
 
 from __future__ import annotations
@@ -19,32 +12,21 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from cluster.domain import roles, signing
+from cluster.domain.joining import tls_name
 from cluster.domain.modules import MapFile, MapNode, ModuleMap, ModulesFile, ModuleState
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
-from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
-from routing.gateway.certificates import Certificates, PeerCertificate, Revoked, server_name
+from llmgw_site.lib.sealing import WrongSecret, unseal
+from routing.gateway.callers import HOP, KEY, PROJECT, SESSION, Caller, Marks, refusal
+from routing.gateway.certificates import Certificates, PeerCertificate, Revoked
 from routing.gateway.upstream import Headers, NotReached, Target
 from routing.gateway.watched import LOOK, WatchedFile
 
 log = logging.getLogger(__name__)
-
-HOP, KEY, PROJECT, SESSION = "x-llmgw-hop", "x-llmgw-key", "x-llmgw-project", "x-llmgw-session"
-HANDED, FORWARDED = "handed", "forwarded"
-
-
-class Marks(NamedTuple):
-    """What a request that is passed on says of itself."""
-
-    hop: str = ""
-    key: str = ""
-    project: str = ""
-    session: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,21 +37,6 @@ class Identity:
     private_key: str = field(repr=False)
     controller_public_key: str
     address: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Caller:
-    """A node whose signature holds; its body is checked by `check` once it is there."""
-
-    node_id: str
-    marks: Marks
-    call: signing.Call
-
-    def check(self, body: bytes) -> None:
-        """Raises Refused `body_unsigned` or `body_changed`."""
-        wrong = signing.verify_body(self.call, body)
-        if wrong is not None:
-            raise refusal(self.node_id, wrong)
 
 
 class Members:
@@ -154,7 +121,7 @@ class Members:
             if scheme == "http":
                 target = Target(host, port)
             else:
-                name = server_name(node.node_id)
+                name = tls_name(node.node_id)
                 target = Target(host, port, tls=self.certificates.client, server_name=name, refused=self._revoked)
             self._targets[key] = target
         return target
@@ -221,6 +188,13 @@ class Members:
             event(log, "node_call_refused", level=logging.WARNING, node_id=call.node, code=wrong)
             raise refusal(call.node, wrong)
         return Caller(node_id=call.node, marks=marks if marks.hop else Marks(), call=call)
+
+    def unseal(self, sealed: str, *, about: str) -> str:
+        """What the controllers sealed to this node. Raises WrongSecret."""
+        identity = self._identity
+        if identity is None:
+            raise WrongSecret("this node has no identity yet")
+        return unseal(sealed, secret=self._pairwise(identity, identity.controller_public_key), about=about)
 
     def check_certificate(self, certificate: PeerCertificate | None, node_id: str) -> None:
         """Whether a call that came by TLS showed the certificate of the node it names. Raises Refused."""
@@ -306,23 +280,3 @@ def _place(address: str) -> tuple[str, str, int]:
         return url.scheme, url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
     except ValueError:
         return "", "", 0
-
-
-_WORDS = {
-    "node_signature_required": "only nodes call here, with a signature: clients use the client listener with their API key",
-    "node_unknown": "it is not of this cluster, or this node has not heard of it yet",
-    "node_removed": "it was removed from the cluster: let it join again",
-    "node_certificate_required": "a call by TLS needs the node's certificate",
-    "node_certificate_wrong": "the certificate is another node's, or was revoked",
-    "bad_signature": "it is signed with another key, or was changed on its way",
-    "clock_skew": f"it was made more than {signing.WINDOW:.0f} s of cluster time away",
-    "call_repeated": "this very call was met before",
-    "body_unsigned": "its body must be signed",
-    "body_changed": "its body is not the one that was signed",
-}
-
-
-def refusal(node_id: str, code: str) -> Refused:
-    """401 for a call of a node."""
-    who = f"The call of node {node_id[:40]}" if node_id else "The call"
-    return Refused(Kind.UNAUTHORIZED, code, f"{who} was refused: {_WORDS[code]}.")

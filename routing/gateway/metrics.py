@@ -76,6 +76,10 @@ class Metrics:
         self._requests = Counter(
             "llmgw_requests", "Requests answered", ["endpoint", "model", "status"], registry=registry
         )
+        self._passed_on = Counter(
+            "llmgw_passed_on", "Requests that other nodes passed on to this one", ["hop", "model", "status"],
+            registry=registry,
+        )  # fmt: skip
         self.in_flight = Gauge("llmgw_requests_in_flight", "Requests under way in the gateway", registry=registry)
         self._seconds = Histogram(
             "llmgw_request_seconds",
@@ -123,6 +127,10 @@ class Metrics:
     def answered(self, endpoint: str, model: str, status: int, seconds: float) -> None:
         self._child(self._requests, endpoint, model, str(status)).inc()
         self._child(self._seconds, endpoint, model).observe(seconds)
+
+    def passed_on(self, hop: str, model: str, status: int) -> None:
+        """A request that counts at the node which the client asked."""
+        self._child(self._passed_on, hop, model, str(status)).inc()
 
     def metered(self, model: str, prompt: int | None, completion: int | None, first_token: float | None) -> None:
         if prompt:

@@ -36,10 +36,13 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 from routing.gateway.answers import last_answer
+from routing.gateway.certificates import peer_certificate
 
 log = logging.getLogger(__name__)
 
 _CYCLE = "llmgw.cycle"
+PEER = "llmgw.peer"
+"""Where the scope's `state` has the certificate that the other side showed, if this is TLS and it showed one."""
 _LINGER = 1.0
 """Seconds for which a refused client may go on sending, so that it can read why (a reset would tear that up)."""
 PIPELINED = 64
@@ -100,6 +103,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        shown = peer_certificate(transport.get_extra_info("peercert"))
+        if shown is not None:
+            self.app_state = {**self.app_state, PEER: shown}
         bounds = self.bounds
         if len(self.connections) > bounds.connections:
             event(log, "connection_refused", level=logging.WARNING, connections=bounds.connections)

@@ -296,9 +296,9 @@ async def test_f54_each_header_of_the_engine_is_right_at_the_client_and_none_is_
 async def test_f64_a_slow_engine_is_504_and_an_unreachable_one_502(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from routing.gateway import chat
+    from routing.gateway import dispatch
 
-    monkeypatch.setattr(chat, "GRACE", 0.2)
+    monkeypatch.setattr(dispatch, "GRACE", 0.2)
     async with rig(tmp_path, first_byte_timeout=0.3) as gw:
         gw.publish((local_engine("rep_1", TINY, gw.engine.port), local_engine("rep_2", SECOND, free_port())))
         gw.gateway.table.look()

@@ -9,7 +9,8 @@ import pytest
 from cluster.domain import signing
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.files import write_json
-from routing.gateway.membership import HOP, KEY, Marks, Members
+from routing.gateway.callers import HOP, KEY, Marks
+from routing.gateway.membership import Members
 from routing.gateway.upstream import Headers, NotReached
 from tests.routing.gateway.nodes import CONTROLLER_KEY, Cluster
 

@@ -1,0 +1,212 @@
+"""Where a request goes: an engine of this node, its cloud module, another node, or a router; and where it may go instead.
+
+What is allowed by modules and by how the request came says routing/domain/way.py; which replica or node it is,
+choose.py and nodes.py. A second place is asked for once at most, and only where no connection to the first stood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection
+from dataclasses import replace
+from enum import Enum
+from typing import Protocol
+
+from cluster.domain.modules import MapNode, Module
+from cluster.domain.states import NodeState
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.choose import Route, Seat, choose, vet
+from routing.domain.openai import EMBEDDINGS, Ask
+from routing.domain.way import FORWARDED, HANDED, Way, already_forwarded, stopped, way
+from routing.gateway.exchange import Exchange
+from routing.gateway.hop import Via
+from routing.gateway.load import Flights
+from routing.gateway.membership import Members
+from routing.gateway.peers import Peers
+from routing.gateway.table import Table
+
+GRACE = 3.0
+"""Seconds that a request waits for another engine, or the same one anew, when no connection to its engine stood."""
+
+
+class Cloud(Protocol):
+    """What is needed of the cloud module."""
+
+    def serves(self, route: Route) -> bool:
+        """Whether it can send this external model's requests to its provider."""
+
+    async def answer(self, exchange: Exchange, ask: Ask, route: Route, body: bytes) -> None:
+        """Send a request to its provider and the answer to the client. Raises Refused."""
+
+
+class Own(Enum):
+    """The cloud module of this node."""
+
+    CLOUD = "cloud"
+
+
+Place = Seat | Via | Own
+
+
+class Dispatch:
+    """Knows all who could answer."""
+
+    def __init__(
+        self, config: Config, *, members: Members, peers: Peers, cloud: Cloud, table: Table, flights: Flights
+    ) -> None:
+        self._config = config
+        self._members = members
+        self._peers = peers
+        self._cloud = cloud
+        self._table = table
+        self._flights = flights
+
+    def first(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
+        """The place for a request that nobody was sent yet. Raises Refused."""
+        route = self._vetted(exchange, ask)
+        found = way(hop=exchange.hop, runs=self._members.runs, routers=self._knows_routers)
+        if isinstance(found, Refused):
+            raise found
+        place = self._place(exchange, found, route, body, frozenset())
+        if isinstance(place, Refused):
+            raise place
+        return place
+
+    async def second(self, exchange: Exchange, ask: Ask, body: bytes, failed: Place) -> Place | None:
+        """Another place, after no connection to the first stood; None: there is none.
+
+        1. a router                     another router
+        2. another node                 another node
+        3. an engine here               another engine here, else another node if this node routes;
+                                        else any engine of the model that comes up within GRACE: the agent was told
+        """
+        found = way(hop=exchange.hop, runs=self._members.runs, routers=self._knows_routers)
+        route = self._table.view.routes.get(ask.model)
+        if isinstance(found, Refused) or route is None:
+            return None
+        if isinstance(failed, Via):  # 1, 2
+            without = frozenset((failed.node.node_id,))
+            other = self._hand(exchange, without) if found is Way.HAND else self._peer(exchange, route, body, without)
+            return None if isinstance(other, Refused) else other
+        if not isinstance(failed, Seat):
+            return None
+        place = self._place(exchange, found, route, body, frozenset((failed.replica_id,)))  # 3
+        return await self._anew(exchange, ask) if isinstance(place, Refused) else place
+
+    async def _anew(self, exchange: Exchange, ask: Ask) -> Place | None:
+        table, loop = self._table, asyncio.get_running_loop()
+        view, until = table.view, loop.time() + GRACE
+        while loop.time() < until:
+            await asyncio.sleep(0.05)
+            route = table.view.routes.get(ask.model)
+            if table.view is view or route is None:
+                continue
+            place = self._here(route, "", frozenset())
+            if not isinstance(place, Refused):
+                return place
+        return None
+
+    def _vetted(self, exchange: Exchange, ask: Ask) -> Route:
+        """The model's route, if it may be asked for. Raises Refused.
+
+        A node to which another passed the request, and which does not know the model yet, is only late: 503, not 404.
+        """
+        route = self._table.view.routes.get(ask.model)
+        if route is not None:
+            exchange.model = ask.model
+        elif exchange.caller is not None:
+            text = f"This node has not heard of the model '{ask.model[:200]}' yet: try again in a few seconds."
+            raise Refused(Kind.UNAVAILABLE, "model_not_ready", text, param="model", retry_after=2)
+        assert exchange.key is not None
+        found = vet(route, exchange.key, name=ask.model, embeddings=exchange.endpoint == EMBEDDINGS)
+        if isinstance(found, Refused):
+            raise found
+        return found
+
+    # --- by the way ---
+
+    def _place(
+        self, exchange: Exchange, found: Way, route: Route, body: bytes, without: Collection[str]
+    ) -> Place | Refused:
+        """`without` names replicas of this node."""
+        if found is Way.HAND:
+            return self._hand(exchange, frozenset())
+        session = self._session(exchange, body)
+        place = self._here(route, session, without)
+        if not isinstance(place, Refused):
+            return place
+        if found is Way.ROUTE:
+            return self._peer(exchange, route, body, frozenset())
+        if exchange.hop == FORWARDED and not without:
+            return self._not_again(route, place)
+        return place
+
+    def _here(self, route: Route, session: str, without: Collection[str]) -> Place | Refused:
+        """An own provider's, or an own engine's."""
+        if route.model.external is not None:
+            serves = self._members.runs(Module.CLOUD) and self._cloud.serves(route)
+            return Own.CLOUD if serves else choose(replace(route, seats=()), in_flight={}, dice=0.0)
+        if not self._members.runs(Module.INFERENCE):
+            route = replace(route, seats=(), waiting=())
+        return choose(route, in_flight=self._flights.counts, dice=random.random(), session=session, without=without)
+
+    def _not_again(self, route: Route, why: Refused) -> Refused:
+        """What a forwarded request is told that cannot be answered here.
+
+        1. the module that would answer does not run   503 `module_stopped`
+        2. a replica is on its way up or down here     503 `model_not_ready`
+        3. the model is not served here                508 `already_forwarded`
+        """
+        module = Module.INFERENCE if route.model.external is None else Module.CLOUD
+        if not self._members.runs(module):  # 1
+            return stopped(module)
+        return why if route.waiting else already_forwarded(route.model.name)  # 2, 3
+
+    def _peer(self, exchange: Exchange, route: Route, body: bytes, without: frozenset[str]) -> Via | Refused:
+        session = self._session(exchange, body)
+        node = self._peers.choose(route, session=session, without=without)
+        return node if isinstance(node, Refused) else Via(node=node, hop=FORWARDED, session=session)
+
+    def _session(self, exchange: Exchange, body: bytes) -> str:
+        """What names the conversation: a router says it to whom it forwards; an edge only passes on what the client said."""
+        if exchange.caller is not None and exchange.hop == FORWARDED:
+            return exchange.caller.marks.session
+        explicit = exchange.session
+        if exchange.caller is not None:
+            explicit = exchange.caller.marks.session.encode("latin-1") or None
+        assert exchange.key is not None
+        return self._peers.session(exchange.key.key_id, explicit, body)
+
+    # --- routers ---
+
+    def _named(self) -> MapNode | None:
+        """The router that the settings name; None where they name none, or none that is in the map."""
+        return self._members.at(self._config.router_url) if self._config.router_url else None
+
+    def _knows_routers(self) -> bool:
+        return self._named() is not None or bool(self._members.others(Module.ROUTER))
+
+    def _hand(self, exchange: Exchange, without: frozenset[str]) -> Via | Refused:
+        """A router: the one that the settings name; else, or if that was tried or fails to answer, any of the map."""
+        named = self._named()
+        routers = [node for node in self._members.others(Module.ROUTER) if node.node_id not in without]
+        if named is not None and named.node_id not in without and named not in routers:
+            routers.append(named)  # whatever the map says of its modules
+        if not routers:
+            text = "No other router is known to this edge: try again in a moment, or ask an administrator."
+            return Refused(Kind.UNAVAILABLE, "no_chat_upstream", text, retry_after=5)
+        node = self._best(routers, named)
+        session = exchange.session.decode("latin-1")[:MOST_SESSION] if exchange.session else ""
+        return Via(node=node, hop=HANDED, session=session)
+
+    def _best(self, routers: list[MapNode], named: MapNode | None) -> MapNode:
+        """1. not those that lately could not be reached, nor offline ones, unless all are; 2. the named one; 3. any."""
+        pool = [node for node in routers if node.state != NodeState.OFFLINE] or routers  # 1
+        pool = [node for node in pool if not self._peers.skipped(node.node_id)] or pool
+        return named if named in pool and named is not None else random.choice(pool)  # 2, 3
+
+
+MOST_SESSION = 256
+"""Characters of a client's x-session-id that a router is told."""

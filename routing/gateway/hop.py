@@ -1,0 +1,146 @@
+"""One hop: a request to another node's node listener, signed and marked, and its answer back.
+
+The node that answers says in `x-llmgw-node`, `-replica` and `-queue-s` who ran it and how long it waited; that is for the
+usage record of the gateway that the client asked and goes no further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import orjson
+
+from cluster.domain.modules import MapNode
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.way import HANDED
+from routing.gateway.callers import Marks
+from routing.gateway.exchange import Exchange
+from routing.gateway.forward import carry, read_error, send_error
+from routing.gateway.headers import Headers, to_client, to_node
+from routing.gateway.membership import Members
+from routing.gateway.peers import Peers
+from routing.gateway.upstream import Response, Upstream, UpstreamError
+
+_OF_THE_CALL = frozenset(
+    (
+        "node_signature_required", "node_unknown", "node_removed", "node_certificate_required",
+        "node_certificate_wrong", "bad_signature", "clock_skew", "call_repeated", "body_unsigned", "body_changed",
+    )
+)  # fmt: skip
+"""401s that speak of this node, not of the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Via:
+    """Another node, what the request is marked as on its way there, and what names its conversation."""
+
+    node: MapNode
+    hop: str
+    session: str = ""
+
+
+def patience(config: Config, hop: str) -> float:
+    """Seconds that a node is given beyond the model's own timeouts, so that its answer of having waited in vain comes first.
+
+    It may fail to connect twice before its wait begins; a router behind this hop grants the same to the next node.
+    """
+    return (2 * config.connect_timeout + 5.0) * (2 if hop == HANDED else 1)
+
+
+async def send(
+    exchange: Exchange,
+    via: Via,
+    body: bytes,
+    *,
+    members: Members,
+    peers: Peers,
+    upstream: Upstream,
+    first_byte_timeout: float,
+    idle_timeout: float,
+) -> None:
+    """Send `body` to the node and its answer to the client. Raises UpstreamError, also after a part was passed on."""
+    node_id, model, loop = via.node.node_id, exchange.model, asyncio.get_running_loop()
+    key, path = exchange.key, exchange.scope["path"]
+    marks = Marks(
+        hop=via.hop,
+        key=key.key_id if key is not None else "",
+        project=key.project_id if key is not None else "",
+        session=via.session,
+    )
+    exchange.node_id, exchange.replica_id = node_id, ""
+    sent = loop.time()
+    seconds: float | None = None
+    peers.enter(node_id, model)
+    try:
+        try:
+            response = await upstream.request(
+                members.target(via.node),
+                method=b"POST",
+                path=path.encode(),
+                headers=to_node(
+                    exchange.scope["headers"],
+                    request_id=exchange.request_id,
+                    signed=members.sign(via.node, method="POST", path=path, body=body, marks=marks),
+                ),
+                body=body,
+                first_byte_timeout=first_byte_timeout,
+                idle_timeout=idle_timeout,
+            )
+        except UpstreamError as error:
+            if not error.reached:
+                peers.unreachable(node_id)
+            raise
+        seconds = loop.time() - sent
+        peers.reached(node_id)
+        _learn(exchange, response.headers)
+        await carry(exchange, response, partial(_unchanged, node=via.node))
+    finally:
+        first = exchange.first_token_at
+        peers.leave(node_id, model, seconds=first - sent if first is not None else seconds)
+
+
+def _learn(exchange: Exchange, headers: Headers) -> None:
+    """Who really answers, and how long the request waited there."""
+    for name, value in headers:
+        if name == b"x-llmgw-node":
+            exchange.node_id = value.decode("latin-1")[:64]
+        elif name == b"x-llmgw-replica":
+            exchange.replica_id = value.decode("latin-1")[:64]
+        elif name == b"x-llmgw-queue-s":
+            try:
+                waited = float(value)
+            except ValueError:
+                continue
+            if math.isfinite(waited) and waited >= 0:
+                exchange.inner_queue_s = waited
+
+
+async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -> None:
+    """A node's answer that is no 200 is the client's as it stands, except where it refuses this node and not the client."""
+    body = await read_error(response, whole=True)
+    code = _code(body)
+    if response.status == 401 and code in _OF_THE_CALL:
+        raise Refused(
+            Kind.UPSTREAM,
+            "node_refused",
+            f"The node {node.name} does not accept this node's call ({code}): tell an administrator.",
+        )
+    if exchange.started and code is None:
+        raise Refused(Kind.UPSTREAM, "upstream_error", f"The node {node.name} answered with status {response.status}.")
+    headers, *_ = to_client(response.headers, request_id=exchange.request_id)
+    headers = [item for item in headers if item[0] != b"x-request-id"]  # `answer` adds it
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send_error(exchange, response.status, headers, body, code=code or "upstream_error")
+
+
+def _code(body: bytes) -> str | None:
+    """The code of an OpenAI error object; None for anything else."""
+    try:
+        code = orjson.loads(body)["error"]["code"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return None
+    return code[:100] if isinstance(code, str) and code else None
