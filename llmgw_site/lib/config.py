@@ -330,6 +330,11 @@ class Config:
         return self.data / "cluster" / "modules.json"
 
     @property
+    def wanted_file(self) -> Path:
+        """What the controllers wanted of this node last."""
+        return self.data / "cluster" / "wanted.json"
+
+    @property
     def switches_file(self) -> Path:
         """Modules that were switched on this node itself."""
         return self.data / "node" / "switches.json"

@@ -11,9 +11,11 @@ from llmgw_site.lib.config import Config, ConfigError, load
 from llmgw_site.lib.errors import Refused
 from llmgw_site.up import ports, processes
 from llmgw_site.up.lock import Lock
+from llmgw_site.up.node import NodeSupervisor, identity_of
 from llmgw_site.up.quickstart import env_path
 from llmgw_site.up.supervisor import Supervisor
 from llmgw_site.up.terminal import Terminal
+from workers.agent import removed
 
 SOCKET_PATH_LIMIT = 107
 """Bytes of a unix socket's path, without the final zero: unix(7)."""
@@ -29,6 +31,10 @@ def run(config: Config, *, keep_engines: bool = False) -> int:
             f"it: set LLMGW_DATA to a shorter one than {config.data}",
             file=sys.stderr,
         )
+        return 1
+    gone = removed.said(config)
+    if gone:
+        print(f"llmgw: {gone}", file=sys.stderr)
         return 1
     lock = Lock(config)
     try:
@@ -47,7 +53,8 @@ def run(config: Config, *, keep_engines: bool = False) -> int:
         if problems:
             print("\n".join(f"llmgw: {problem}" for problem in problems), file=sys.stderr)
             return 1
-        return asyncio.run(Supervisor(config, terminal, keep_engines=keep_engines).run())
+        kind = Supervisor if identity_of(config) is None else NodeSupervisor
+        return asyncio.run(kind(config, terminal, keep_engines=keep_engines).run())
     finally:
         lock.release()
 

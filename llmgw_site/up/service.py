@@ -58,6 +58,7 @@ class Service:
         say: Callable[[str], None],
         well: Callable[[], bool] | None = None,
         patience: float = 120.0,
+        needed: bool = True,
     ) -> None:
         self.name = name
         self.ready = asyncio.Event()
@@ -66,13 +67,13 @@ class Service:
         self._log = log
         self._environ = environ
         self._say = say
-        self._patience = patience
+        self._patience, self._needed = patience, needed
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
         self._was_ready = False
 
     async def run(self) -> None:
-        """Until `stop`. Raises StartFailed if it never became ready; after that, deaths are only pauses."""
+        """Until `stop`. Raises StartFailed if one that is needed never became ready; else deaths are only pauses."""
         deaths = 0
         while not self._stopping:
             began = time.monotonic()
@@ -88,7 +89,7 @@ class Service:
                 return
             deaths = 1 if time.monotonic() - began >= STEADY else deaths + 1
             why = _reason(status)
-            if not self._was_ready and deaths >= FIRST_TRIES:
+            if self._needed and not self._was_ready and deaths >= FIRST_TRIES:
                 raise StartFailed(f"{self.name} does not start ({why}). The end of {self._log}:\n{tail(self._log)}")
             pause = pause_after(deaths)
             self._say(f"{self.name} ended ({why}); starting it again in {format_seconds(pause)}")

@@ -1,6 +1,7 @@
-"""The order of a start and of a stop.
+"""The order of a start and of a stop, for a cluster that begins on this machine; `node.py` has that of a joined node.
 
 Start: Valkey and gateway at once, bootstrap in a child, then web, worker and agent together, then the quickstart model.
+From then on web and worker follow the node's controller module.
 Stop, within 10 s: gateway, worker and agent (requests end, records are written), then the engines, then web and Valkey.
 """
 
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cluster.domain.modules import Module
 from llmgw_site.cli import services
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
@@ -22,14 +24,20 @@ from llmgw_site.lib.units import format_seconds
 from llmgw_site.up import http, processes, quickstart, valkey
 from llmgw_site.up.service import Service, StartFailed, bound_log, tail
 from llmgw_site.up.terminal import Terminal
+from workers.agent import modules
 
 BOOTSTRAP_PATIENCE = 300.0
 """Longest time the bootstrap may take: the migrations of a large database, not of a fresh one."""
+LOOK_EVERY = 1.0
 LOGS_EVERY = 10.0
+MODULES_EVERY = 0.5
+CONTROLLER = ("web", "worker")
 
 
 class Supervisor:
     """All of llmgw on one machine, from `run` until a signal."""
+
+    joined = False
 
     def __init__(self, config: Config, terminal: Terminal, *, keep_engines: bool) -> None:
         self._config = config
@@ -50,20 +58,18 @@ class Supervisor:
     async def run(self) -> int:
         """The exit status of `llmgw up`: 0 after Ctrl-C or SIGTERM, 1 if it could not start."""
         loop = asyncio.get_running_loop()
+        modules.start(self._config, joined=self.joined)
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(sign, self._signalled)
-        work = asyncio.create_task(self._start())
-        stop = asyncio.create_task(self._stop.wait())
+        work: asyncio.Task[Any] = asyncio.create_task(self._start())
+        stop: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
         logs = asyncio.create_task(self._bound_logs())
         failed = ""
         try:
-            while not stop.done():
-                await asyncio.wait([work, stop, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            while not stop.done() and not failed:
+                going = [task for task in (work, stop, *self._tasks) if not task.done()]
+                await asyncio.wait(going, timeout=LOOK_EVERY, return_when=asyncio.FIRST_COMPLETED)  # more may begin
                 failed = self._failure(work)
-                if failed:
-                    break
-                if work.done():
-                    await asyncio.wait([stop, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         finally:
             work.cancel()
             logs.cancel()
@@ -73,7 +79,7 @@ class Supervisor:
             self._terminal.say(failed)
         return 1 if failed else 0
 
-    def _failure(self, work: asyncio.Task[None]) -> str:
+    def _failure(self, work: asyncio.Task[Any]) -> str:
         """Why the start failed, if it did."""
         for task in [work, *self._tasks]:
             error = task.exception() if task.done() and not task.cancelled() else None
@@ -99,20 +105,45 @@ class Supervisor:
         config = self._config
         if not config.redis_url:
             self._run("valkey", valkey.command(config), lambda: valkey.answers(valkey.socket_path(config)))
-        client = (quickstart.local_host(config), config.port)
-        self._run("gateway", _python("gateway"), lambda: _ok(client, "/healthz"), lambda: _answers(client, "/healthz"))
+        self._run_gateway()
         if "valkey" in self._services:  # the bootstrap's changes wake workers through it
             await self._services["valkey"].ready.wait()
         secrets = await self._bootstrap()
-        web = config.web_socket
-        self._run(
-            "web", _python("web"), lambda: _ok(web, "/internal/healthz"), lambda: _answers(web, "/internal/healthz")
-        )
-        self._run("worker", services.worker_command(config), self._worker_is_ready)
-        self._run("agent", _python("agent"), lambda: config.agent_socket.exists() and _connects(config))
+        self._run_controller()
+        self._run_agent()
         for name in ("gateway", "web"):
             await self._services[name].ready.wait()
+        self._tasks.append(asyncio.create_task(self._follow_modules(), name="modules"))
         await self._announce(secrets)
+
+    def _run_gateway(self) -> None:
+        client = (quickstart.local_host(self._config), self._config.port)
+        self._run("gateway", _python("gateway"), lambda: _ok(client, "/healthz"), lambda: _answers(client, "/healthz"))
+
+    def _run_agent(self) -> None:
+        config = self._config
+        self._run("agent", _python("agent"), lambda: config.agent_socket.exists() and _connects(config))
+
+    def _run_controller(self, *, needed: bool = True) -> None:
+        """`needed` False: it may fail to start for ever; the rest of the node goes on."""
+        web, path = self._config.web_socket, "/internal/healthz"
+        self._run("web", _python("web"), lambda: _ok(web, path), lambda: _answers(web, path), needed=needed)
+        self._run("worker", services.worker_command(self._config), self._worker_is_ready, needed=needed)
+
+    async def _follow_modules(self) -> None:
+        """Start and stop web and worker as the agent decides about the controller module."""
+        while True:
+            decided = modules.held(self._config)
+            wanted = decided is not None and modules.running(decided, Module.CONTROLLER)
+            if wanted and "web" not in self._services:
+                self._terminal.say("the controller module is switched on")
+                self._run_controller(needed=False)
+            elif decided is not None and not wanted and "web" in self._services:
+                self._terminal.say("the controller module is switched off")
+                await self._stop_all(*CONTROLLER, patience=5.0)
+                for name in CONTROLLER:
+                    del self._services[name]
+            await asyncio.sleep(MODULES_EVERY)
 
     async def _announce(self, secrets: dict[str, str]) -> None:
         """Serve the quickstart model, ask it, say how to use all this. A model that cannot be served stops nothing."""
@@ -135,7 +166,13 @@ class Supervisor:
         self._terminal.block(quickstart.block(self._config, secrets, answer))
 
     def _run(
-        self, name: str, command: list[str], ready: Callable[[], bool], well: Callable[[], bool] | None = None
+        self,
+        name: str,
+        command: list[str],
+        ready: Callable[[], bool],
+        well: Callable[[], bool] | None = None,
+        *,
+        needed: bool = True,
     ) -> None:
         service = Service(
             name,
@@ -145,6 +182,7 @@ class Supervisor:
             log=self._config.data / "logs" / f"{name}.log",
             environ=self._environ,
             say=self._terminal.say,
+            needed=needed,
         )
         self._services[name] = service
         self._tasks.append(asyncio.create_task(service.run(), name=name))
@@ -192,7 +230,7 @@ class Supervisor:
     async def _bound_logs(self) -> None:
         while True:
             await asyncio.sleep(LOGS_EVERY)
-            for name in self._services:
+            for name in list(self._services):
                 bound_log(self._config.data / "logs" / f"{name}.log")
 
     # --- stop

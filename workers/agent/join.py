@@ -28,6 +28,8 @@ from workers.agent.tls import Tls, fingerprint
 
 log = logging.getLogger(__name__)
 JOIN = "/api/v1/agent/join"
+JOINING = "joining.key"
+"""Beside the identity until this machine is a node: a second try after a lost answer is the same machine's."""
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 LARGEST_ANSWER = 1 << 20
 Say = Callable[[str], None]
@@ -75,7 +77,7 @@ def join(config: Config, wish: Wish, say: Say, *, transport: httpx.BaseTransport
         setting=named, bound=bound, port=config.node_port, controllers=controllers, local=False,
     )  # fmt: skip
     folder = files.private_folder(config.tls_folder)
-    private = files.write_once(folder / "joining.key", secrets.token_hex(32).encode()).decode()
+    private = files.write_once(folder / JOINING, secrets.token_hex(32).encode()).decode()
     request = JoinRequest(
         token_id=token.token_id, name=wish.name or config.node_name or socket.gethostname(),
         public_key=signing.public_hex(private), csr=Tls(folder).request(), address=told or "",
@@ -83,7 +85,12 @@ def join(config: Config, wish: Wish, say: Say, *, transport: httpx.BaseTransport
     )  # fmt: skip
     request = replace(request, proof=joining.proof(token.secret, request))
     say(f"asking {', '.join(controllers)} to take {request.name} in at {request.address}")
-    answer = _ask(controllers, request, token, transport)  # 3, 4
+    try:
+        answer = _ask(controllers, request, token, transport)  # 3, 4
+    except Refused as refused:
+        if refused.code == "node_removed":  # what this key and token made was taken out: the next try is another node
+            (folder / JOINING).unlink(missing_ok=True)
+        raise
     found = Identity(
         node_id=answer.node_id, private_key=private, controller_public_key=token.controller_public_key, joined=True,
         name=request.name, address=named, host=bound,
@@ -93,7 +100,7 @@ def join(config: Config, wish: Wish, say: Say, *, transport: httpx.BaseTransport
     found.write(config.node_file)  # last: with it this machine is a node
     removed.forget(config)
     with suppress(OSError):
-        (folder / "joining.key").unlink()
+        (folder / JOINING).unlink()
     say(f"{request.name} is node {answer.node_id} now; its identity is in {config.node_file}")
     return found
 

@@ -67,7 +67,7 @@ class Agent:
         for folder in (config.run, config.engines_file.parent, config.node_file.parent, config.usage):
             private_folder(folder)
         self.intents = IntentStore(config.node_file.parent / "engines-intent.json")
-        self.wanted = WantedStore(config.data / "cluster" / "wanted.json")
+        self.wanted = WantedStore(config.wanted_file)
         self.starter = Starter(config, self.engines, self.intents)
         self._children: dict[tuple[str, int], process.Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -17,6 +17,7 @@ from cluster.wire import WireError, from_dict, to_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
+from workers.agent.store import WantedStore
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Modules:
         self.look()
 
     def runs(self, module: str) -> bool:
-        return any(item.name == module and item.state == ModuleState.RUNNING for item in self.now.modules)
+        return running(self.now, module)
 
     def assign(self, assigned: tuple[str, ...] | None) -> bool:
         """What the cluster setup says of this node now. True if the modules changed."""
@@ -107,6 +108,11 @@ def held(config: Config) -> ModulesFile | None:
         return None
 
 
-def start(config: Config, *, joined: bool, assigned: tuple[str, ...] | None) -> ModulesFile:
+def running(decided: ModulesFile, module: str) -> bool:
+    return any(item.name == module and item.state == ModuleState.RUNNING for item in decided.modules)
+
+
+def start(config: Config, *, joined: bool) -> ModulesFile:
     """The node starts: what was stopped is forgotten, and the file says what runs from the first moment on."""
-    return Modules(config, joined=joined, assigned=assigned, before=None).now
+    last = WantedStore(config.wanted_file).read()
+    return Modules(config, joined=joined, assigned=last.roles if last else None, before=None).now

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
-from workers.agent.tls import CA, CERTIFICATE, KEY
+
+TLS_FILES = ("ca.pem", "node.pem", "node.key")
 
 
 def _marker(config: Config) -> Path:
@@ -24,8 +25,8 @@ def put_aside(config: Config, *, node_id: str) -> Path:
     aside = files.private_folder(config.data / "removed" / node_id)
     files.write_json(_marker(config), {"node_id": node_id, "removed_at": time.time()})
     kept = (
-        config.snapshot_file, config.map_file, config.data / "cluster" / "wanted.json", config.switches_file,
-        *(config.tls_folder / name for name in (CA, CERTIFICATE, KEY)), config.node_file,
+        config.snapshot_file, config.map_file, config.wanted_file, config.switches_file,
+        *(config.tls_folder / name for name in TLS_FILES), config.node_file,
     )  # fmt: skip
     for path in kept:
         with suppress(FileNotFoundError):
