@@ -1,4 +1,4 @@
-"""Nodes: what the machines are, and taking one out."""
+"""Nodes: what the machines are, and taking one out. Maintenance asks for a reason and is the console's Nodes page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from cluster import selectors
 from cluster.admin.pages import ReadPages, size
 from cluster.domain.health import Listening
+from cluster.domain.modules import ModuleState
 from cluster.models import Node
 from cluster.services import nodes
 
@@ -19,12 +20,14 @@ from cluster.services import nodes
 class NodePages(ReadPages):
     """State is that of the last heartbeat, by the database's clock."""
 
-    list_display = ["name", "state", "last_seen_at", "cores", "memory", "version", "trouble"]
+    list_display = ["name", "state", "last_seen_at", "runs", "maintenance", "cores", "memory", "version", "trouble"]
     search_fields = ["name", "id", "address"]
     actions = ["take_out"]
     fields = [
-        "id", "name", "state", "address", "enrolled_at", "removed_at", "last_seen_at", "version", "boot_id", "cores",
-        "memory", "engines", "problems", "hardware", "snapshot_version", "spool_records", "public_key",
+        "id", "name", "state", "address", "enrolled_at", "removed_at", "last_seen_at", "version", "boot_id", "runs",
+        "modules", "roles", "maintenance", "maintenance_why", "maintenance_by", "maintenance_at", "cards_maintenance",
+        "cores", "memory", "engines", "problems", "hardware", "snapshot_version", "map_version", "spool_records",
+        "public_key",
     ]  # fmt: skip
     readonly_fields = fields
 
@@ -43,6 +46,10 @@ class NodePages(ReadPages):
         heard = node.clock_at >= 0
         listening = Listening(node.clock_since, node.clock_at) if heard else Listening()
         return selectors.node_state_of(node, listening, node.clock_now).value
+
+    @admin.display(description="runs")
+    def runs(self, node: Node) -> str:
+        return ", ".join(item.name for item in selectors.modules_of(node) if item.state == ModuleState.RUNNING) or "–"
 
     @admin.display(description="cores")
     def cores(self, node: Node) -> str:

@@ -8,15 +8,17 @@ import pytest
 from django.test import Client
 
 from cluster.domain.states import JobState
-from cluster.models import Job, Node
-from cluster.services import jobs
+from cluster.models import Job, JoinToken, Node
+from cluster.services import jobs, joining, maintenance, setup
 from routing import services
 from tests.cluster.rows import a_ready_replica, report
 from tests.routing.test_services import a_record
 from tests.rows import a_user
 
 pytestmark = pytest.mark.django_db
-LISTS = ["cluster/node", "cluster/replica", "cluster/job", "routing/usagerecord"]
+LISTS = [
+    "cluster/node", "cluster/replica", "cluster/job", "routing/usagerecord", "cluster/jointoken", "cluster/clustersetup",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -27,11 +29,16 @@ def world() -> Any:
     )
     services.store_usage(node_id=machine.node.id, records=[a_record("rec_a", model_asked="small")])
     job = jobs.open(kind="serve", subject="m", args={"name": "m"}, actor="t")
+    running = [{"name": name, "state": "running", "code": "", "message": ""} for name in ("controller", "router")]
+    Node.objects.filter(id=machine.node.id).update(modules=running)
+    setup.put(actor="user:ann", controller_tier=["controller"], nodes={machine.node.id: ["controller", "router"]})
     return {
         "cluster/node": machine.node.id,
         "cluster/replica": row.id,
         "cluster/job": job.id,
         "routing/usagerecord": "rec_a",
+        "cluster/jointoken": joining.issue(actor="user:ann").token.id,
+        "cluster/clustersetup": "setup",
     }
 
 
@@ -62,6 +69,35 @@ def test_a_node_shows_state_memory_and_problems(admin_client: Client, world: Any
         assert text in page
 
 
+def test_a_node_shows_what_it_runs_and_its_maintenance(admin_client: Client, world: Any) -> None:
+    maintenance.cordon(actor="user:ann", node_id=world["cluster/node"], why="new disk")
+    page = admin_client.get("/admin/cluster/node/").content.decode()
+    assert "controller, router" in page
+    assert "cordoned" in page
+    page = admin_client.get(f"/admin/cluster/node/{world['cluster/node']}/change/").content.decode()
+    assert "new disk" in page
+    assert "user:ann" in page
+
+
+def test_join_tokens_are_shown_without_their_secret_and_revoked_by_an_action(admin_client: Client, world: Any) -> None:
+    token = JoinToken.objects.get()
+    for path in ("/admin/cluster/jointoken/", f"/admin/cluster/jointoken/{token.id}/change/"):
+        page = admin_client.get(path).content.decode()
+        assert "open" in page
+        assert token.sealed_secret not in page
+    act(admin_client, "cluster/jointoken", "revoke_selected", token.id)
+    token.refresh_from_db()
+    assert token.revoked_at is not None
+    assert "revoked" in admin_client.get("/admin/cluster/jointoken/").content.decode()
+
+
+def test_the_setup_is_shown_with_nodes_by_name(admin_client: Client, world: Any) -> None:
+    name = Node.objects.get().name
+    assert (
+        f"{name}: controller, router" in admin_client.get("/admin/cluster/clustersetup/setup/change/").content.decode()
+    )
+
+
 def act(client: Client, path: str, action: str, row: str) -> Any:
     return client.post(f"/admin/{path}/", {"action": action, "_selected_action": [row]}, follow=True)
 
@@ -83,7 +119,9 @@ def test_a_job_is_cancelled_and_tried_again_by_actions_and_refusals_are_said(adm
 
 
 def test_who_may_only_look_is_offered_no_action(client: Client, world: Any) -> None:
-    client.force_login(a_user("reader", "cluster.view_node", "cluster.view_job"))
+    client.force_login(a_user("reader", "cluster.view_node", "cluster.view_job", "cluster.view_jointoken"))
+    act(client, "cluster/jointoken", "revoke_selected", world["cluster/jointoken"])
+    assert JoinToken.objects.get().revoked_at is None
     act(client, "cluster/node", "take_out", world["cluster/node"])
     act(client, "cluster/job", "cancel", world["cluster/job"])
     assert Node.objects.get().removed_at is None
