@@ -156,10 +156,14 @@ class World:
         return self._on_node.get(node_id, ())
 
     def state(self, replica: ReplicaView) -> ReplicaState:
-        """The replica's state, or LOST while its node is offline, runs no inference module, or was removed."""
+        """The replica's state, or LOST while its node is offline, runs no inference module, or was removed.
+
+        One that was told to stop and has stopped is just that: nothing of it is left, wherever it was.
+        """
         node = self.node(replica.node_id)
+        gone = not replica.run and replica.state is ReplicaState.STOPPED
         lost = node is None or node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
-        return ReplicaState.LOST if lost and replica.state is not ReplicaState.STOPPED else replica.state
+        return ReplicaState.LOST if lost and not gone else replica.state
 
     def to_move(self, replica: ReplicaView) -> str:
         """Why a replica shall leave the place where it is; empty if it may stay.
