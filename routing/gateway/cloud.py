@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from catalog.domain.providers import plain_key
+from cluster.domain.modules import Module
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
@@ -45,7 +46,7 @@ _KEPT = frozenset((b"content-type", b"content-length", b"content-encoding", b"re
 
 
 class Cloud:
-    """The module of this node. Whether it runs is the caller's to ask (`Members.runs`)."""
+    """The module of this node."""
 
     def __init__(
         self, config: Config, members: Members, upstream: Upstream, metrics: Metrics, *, view: Callable[[], View]
@@ -58,9 +59,11 @@ class Cloud:
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
 
     def serves(self, route: Route) -> bool:
-        """Whether this node has been told of the model's provider."""
+        """Whether this node can ask the model's provider: the module runs, and the node has been told of it."""
         external = route.model.external
-        return external is not None and external.provider_id in self._view().providers
+        if external is None or not self._members.runs(Module.CLOUD):
+            return False
+        return external.provider_id in self._view().providers
 
     async def answer(self, exchange: Exchange, ask: Ask, route: Route, body: bytes) -> None:
         """Send the request to the model's provider and its answer to the client. Raises Refused:
