@@ -8,7 +8,12 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
+from cluster.domain.states import NodeState
 from llmgw_site.console import access, selectors, traffic
+from llmgw_site.console.views import NodeView
+
+NODES_SHOWN = 12
+"""Nodes on the overview; the Nodes page has all."""
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +41,7 @@ def _parts(request: HttpRequest) -> dict[str, Any]:
     }
     if parts["may_nodes"] or parts["may_models"] or parts["may_replicas"]:
         parts["cluster"] = selectors.cluster()
+        parts["nodes"] = _first(parts["cluster"].nodes)
         if parts["may_models"]:
             parts["example"] = _example(parts["cluster"])
     if parts["may_jobs"]:
@@ -46,6 +52,13 @@ def _parts(request: HttpRequest) -> dict[str, Any]:
             parts["cluster"], selectors.minutes(traffic.WINDOW, now), into_minute=now.second + now.microsecond / 1e6
         )
     return parts
+
+
+def _first(nodes: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
+    """All nodes where they are few; of many, those that somebody should look at come first."""
+    if len(nodes) <= NODES_SHOWN:
+        return nodes
+    return tuple(sorted(nodes, key=lambda node: node.state is NodeState.ONLINE and not node.problems)[:NODES_SHOWN])
 
 
 def _example(cluster: selectors.Cluster) -> str:

@@ -122,9 +122,11 @@ class ModelView:
 
     @property
     def state(self) -> str:
-        """ready, partly ready, not ready, disabled or not wanted: in words of the catalogue."""
+        """ready, partly ready, not ready, external, disabled or not wanted: in words of the catalogue."""
         if not self.status.enabled:
             return "disabled"
+        if self.status.external:
+            return "not ready" if self.status.code else "external"
         if not self.status.wanted:
             return "not wanted"
         if not self.status.short:

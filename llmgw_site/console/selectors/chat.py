@@ -22,7 +22,8 @@ def chat_models() -> list[dict[str, Any]]:
     """Models that could be chatted with, those that answer now first: name, ready, state, why, facts."""
     found = []
     for model in cluster().models:
-        ready = model.status.ready > 0 and model.status.enabled and not model.embeddings
+        answers = model.state == "external" or model.status.ready > 0
+        ready = answers and model.status.enabled and not model.embeddings
         facts = [model.engine, f"context {model.context:,} tokens" if model.context else ""]
         found.append(
             {

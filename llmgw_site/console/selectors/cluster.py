@@ -108,7 +108,7 @@ def _model(
         id=model_id,
         name=status.name,
         status=status,
-        engine=profile.engine if profile else "",
+        engine="external provider" if status.external else profile.engine if profile else "",
         context=min(contexts) if contexts else (profile.context or None) if profile else None,
         slots=sum(item.slots or 0 for item in answering) or None,
         in_flight=sum(item.in_flight for item in answering),

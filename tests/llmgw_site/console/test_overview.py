@@ -56,6 +56,15 @@ def test_a_part_is_there_only_for_who_may_see_its_rows(
         assert [part for part in hidden if f'data-part="{part}"' in page] == []
 
 
+def test_of_many_nodes_those_to_look_at_come_first(admin: Client, cluster: Cluster) -> None:
+    for number in range(14):
+        cluster.another(f"n{number:02}", seen=number != 13)
+    page = admin.get("/admin/").content.decode()
+    assert "All 15 nodes" in page
+    assert "?name=n13" in page
+    assert "?name=n12" not in page
+
+
 def test_who_may_see_nothing_is_told_so(person: Person) -> None:
     assert "Nothing to see yet" in person().get("/admin/").content.decode()
 
