@@ -48,7 +48,8 @@ def node_state(
     """State of a node by the silence that a working controller has heard.
 
     1. nobody listens now, or ever did: nothing can be said against it; a node never seen is offline
-    2. its silence began at its last heartbeat, or when listening began, whichever is later
+    2. its silence began at its last heartbeat, or when listening began, whichever is later; a heartbeat of the future is
+       of before the database's clock was set back, and listening began anew since
     3. `offline_after`: offline; `stale_after`: stale; else online
     """
     if listening.since is None or listening.at is None:  # 1
@@ -56,7 +57,8 @@ def node_state(
     if last_seen is None:
         return NodeState.OFFLINE
     heard_until = now if now - listening.at <= GAP else listening.at
-    silence = heard_until - max(last_seen, listening.since)  # 2
+    last = last_seen if last_seen <= now + GAP else listening.since
+    silence = heard_until - max(last, listening.since)  # 2
     if silence >= offline_after:  # 3
         return NodeState.OFFLINE
     return NodeState.STALE if silence >= stale_after else NodeState.ONLINE

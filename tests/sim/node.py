@@ -201,7 +201,7 @@ class Node:
         self.handle(Tick())
         phases = [r.process.phase if r.process else None for r in self.machine.replicas.values()]
         busy = any(phase is not Phase.READY for phase in phases)
-        self.clock.after(1.0 if busy else 5.0, lambda: self._tick(boot))
+        self.clock.after(1.0 if busy else 7.5, lambda: self._tick(boot))
 
     def _perform(self, order: Instruction) -> None:
         match order:

@@ -15,7 +15,7 @@ from tests.sim.clock import Clock
 from tests.sim.cluster import READY, Cluster, Link
 from tests.sim.node import Node
 
-FAULTS, REST = 400.0, 420.0
+FAULTS, REST = 300.0, 330.0
 """Seconds of virtual time with faults, and without any until it is looked whether all came to rest."""
 
 
@@ -50,7 +50,7 @@ class Schedule:
         end = self.clock.now + FAULTS
         weights, acts = zip(*self.happenings, strict=True)
         while self.clock.now < end:
-            self.clock.run(self.dice.expovariate(1 / 14.0))
+            self.clock.run(self.dice.expovariate(1 / 11.0))
             act = self.dice.choices(acts, weights)[0]
             act()
             self.look()
@@ -65,7 +65,7 @@ class Schedule:
         name = self.dice.choice(sorted(self.cluster.rows))
         return self.cluster.nodes[name]
 
-    def for_a_while(self, undo: Callable[[], None], *, most: float = 150.0) -> None:
+    def for_a_while(self, undo: Callable[[], None], *, most: float = 110.0) -> None:
         self.clock.after(self.dice.uniform(1.0, most), undo)
 
     def partition(self) -> None:
@@ -209,7 +209,7 @@ class Schedule:
             node.power_on()
 
     def rest(self) -> None:
-        self.clock.run(160.0)  # so that nothing of before comes undone afterwards
+        self.clock.run(120.0)  # so that nothing of before comes undone afterwards
         self.heal()
         self.clock.run(REST)
         world = self.cluster.world()

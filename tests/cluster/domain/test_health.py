@@ -81,3 +81,14 @@ def test_a_heartbeat_makes_a_node_online_whatever_was_before(since: float, gap: 
     listening = mark(Listening(T - since - gap, T - gap), T)
     assert node_state(T, listening, T) is NodeState.ONLINE
     assert STALE_AFTER < OFFLINE_AFTER
+
+
+def test_after_the_database_s_clock_was_set_back_a_dead_node_is_found_all_the_same() -> None:
+    back = T - 3600
+    listening = mark(Listening(T - 9999, T), back)
+    assert node_state(T, listening, back) is NodeState.ONLINE
+    for _ in range(40):
+        back += 10
+        listening = mark(listening, back)
+    assert node_state(T, listening, back) is NodeState.OFFLINE
+    assert node_state(back + 1, listening, back) is NodeState.ONLINE  # written a moment after `now` was read
