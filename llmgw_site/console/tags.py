@@ -14,7 +14,7 @@ from llmgw_site.lib.units import format_bytes, format_seconds
 register = template.Library()
 
 LOOKS = {
-    "online": "ok", "ready": "ok", "done": "ok", "enabled": "ok",
+    "online": "ok", "ready": "ok", "done": "ok", "enabled": "ok", "external": "ok",
     "stale": "warn", "backoff": "warn", "partly ready": "warn", "not ready": "warn",
     "cordoned": "warn", "drained": "warn",
     "offline": "bad", "lost": "bad", "failed": "bad",

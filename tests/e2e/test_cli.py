@@ -15,10 +15,10 @@ from tests.stack import MODEL, Stack
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
 
 
-def llmgw(stack: Stack, *args: str) -> subprocess.CompletedProcess[str]:
+def llmgw(stack: Stack, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     code = "from llmgw_site.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, *args], env=stack.environ, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, *args], env=stack.environ, capture_output=True, text=True, timeout=120, input=stdin
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -80,6 +80,57 @@ def test_jobs_are_listed_and_one_is_shown_with_its_steps(stack: Stack) -> None:
     assert shown.returncode == 0, shown.stderr
     assert job["steps"][0]["title"] in shown.stdout
     assert llmgw(stack, "jobs", "job_none").returncode == 4
+
+
+def test_the_node_is_listed_with_its_modules_and_taken_in_and_out_of_maintenance(stack: Stack) -> None:
+    (node,) = json.loads(llmgw(stack, "node", "list", "--json").stdout)
+    assert {"inference", "router"} <= {item["name"] for item in node["modules"] if item["state"] == "running"}
+    cordoned = llmgw(stack, "node", "cordon", node["name"], "--reason", "a test")
+    assert cordoned.returncode == 0, cordoned.stderr
+    try:
+        assert "cordoned: a test" in llmgw(stack, "node", "show", node["name"]).stdout
+        assert stack.answers()
+    finally:
+        assert llmgw(stack, "node", "uncordon", node["name"]).returncode == 0
+    assert llmgw(stack, "node", "cordon", "none").returncode == 4
+
+
+def test_a_join_token_is_printed_as_the_one_command_and_revoked(stack: Stack) -> None:
+    done = llmgw(stack, "node", "token", "--hours", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("llmgw node join llmgw-join.")
+    assert "LLMGW_NODE_HOST" in done.stderr  # it listens on this machine only
+    token = done.stdout.split()[3].split(".")[1]
+    assert token in llmgw(stack, "node", "token", "--list").stdout
+    assert llmgw(stack, "node", "token", "--revoke", token).returncode == 0
+
+
+def test_the_setup_is_applied_and_cleared(stack: Stack) -> None:
+    name = json.loads(llmgw(stack, "node", "list", "--json").stdout)[0]["name"]
+    before = llmgw(stack, "setup", "show").stdout
+    try:
+        wanted = {"nodes": {name: ["controller", "edge", "router", "inference", "data"]}}
+        applied = llmgw(stack, "setup", "apply", "-", stdin=json.dumps(wanted))
+        assert applied.returncode == 0, applied.stderr
+        refused = llmgw(stack, "setup", "apply", "-", stdin=json.dumps({"nodes": {name: ["edge", "router"]}}))
+        assert (refused.returncode, "controller" in refused.stderr) == (1, True)
+        assert json.loads(llmgw(stack, "setup", "show").stdout)["nodes"] == wanted["nodes"]
+    finally:
+        assert llmgw(stack, "setup", "apply", "-", stdin="{}").returncode == 0
+    assert json.loads(before)["nodes"] == json.loads(llmgw(stack, "setup", "show").stdout)["nodes"] == {}
+
+
+def test_the_strategy_is_shown_and_set_and_peers_are_shown(stack: Stack) -> None:
+    before = json.loads(llmgw(stack, "strategy", "--json").stdout)
+    try:
+        assert "strategy  random" in llmgw(stack, "strategy", "random", "--affinity").stdout
+        assert json.loads(llmgw(stack, "strategy", "--json").stdout)["affinity"] is True
+        wrong = llmgw(stack, "strategy", "best")
+        assert (wrong.returncode, "'best'" in wrong.stderr) == (1, True)
+    finally:
+        assert llmgw(stack, "strategy", before["strategy"], "--no-affinity").returncode == 0
+    assert json.loads(llmgw(stack, "peers", "--json").stdout) == []
+    assert llmgw(stack, "peers", "--model", "none").returncode == 4
 
 
 def test_check_finds_a_running_stack_well(stack: Stack) -> None:

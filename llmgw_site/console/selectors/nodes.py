@@ -25,7 +25,7 @@ class Machine:
 
     node: NodeView
     replicas: tuple[ReplicaView, ...]
-    waiting: tuple[str, ...]  # why a replica cannot leave it yet, where it is drained
+    waiting: tuple[tuple[str, str], ...]  # where it is drained: models that cannot leave yet, and why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def machines(*, only: str = "", name: str = "", offset: int = 0, limit: int = 20
             Machine(
                 node=node_of(row, states[row.id], len(replicas.get(row.id, ()))),
                 replicas=tuple(replicas.get(row.id, ())),
-                waiting=tuple(f"{item['model']}: {item['message']}" for item in waits.get(row.id, ())),
+                waiting=tuple((item["model"], item["message"]) for item in waits.get(row.id, ())),
             )
             for row in shown
         ),

@@ -86,7 +86,7 @@ def test_a_node_is_drained_and_taken_back_with_who_and_why(admin: Client, cluste
     cluster.model("tiny")
     page = maintain(admin, cluster.node, verb="drain", reason="new memory on Friday", back="?state=maintenance")
     assert "The node is drained" in page
-    for part in ("Draining", "new memory on Friday", "1 replica still here", "by user:root", "tiny: "):
+    for part in ("Draining", "new memory on Friday", "1 replica still here", "by user:root", "tiny cannot leave yet"):
         assert part in page, part
     assert 'Maintenance <span class="lg-count num">1</span>' in page
     assert Event.objects.get(kind="node_drained").why == "new memory on Friday"

@@ -6,10 +6,13 @@ from datetime import timedelta
 
 from django.db.models import F
 
+from cluster.domain.modules import Module, ModuleReport
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.models import ClusterIdentity, Node
 from llmgw_site.console import selectors
+from tests.cluster.rows import Machine
 from tests.llmgw_site.console.conftest import GIB, Cluster
+from tests.rows import a_model, a_provider
 
 
 def test_a_node_is_shown_with_what_it_reported_and_nothing_else(cluster: Cluster) -> None:
@@ -55,3 +58,14 @@ def test_the_queries_do_not_grow_with_the_cluster(cluster: Cluster, django_asser
             cluster.model(f"model-{count}-{n}")
         with django_assert_num_queries(11):  # type: ignore[operator]
             selectors.cluster()
+
+
+def test_an_external_model_says_so_and_can_be_chatted_with_once_a_node_runs_cloud(cluster: Cluster) -> None:
+    a_model("gpt", weights_path="", provider=a_provider(), provider_model="gpt-9")
+    (model,) = selectors.cluster().models
+    assert (model.state, model.engine, model.status.code) == ("not ready", "external provider", "no_cloud_node")
+    assert [item["ready"] for item in selectors.chat_models()] == [False]
+    Machine("cloudy").heartbeat(modules=(ModuleReport(name=Module.CLOUD),))
+    (model,) = selectors.cluster().models
+    assert (model.state, model.status.reason) == ("external", "")
+    assert [item["ready"] for item in selectors.chat_models()] == [True]
