@@ -130,6 +130,7 @@ def _model_view(model: CatalogModel, serves: dict[str, Serve]) -> ModelView:
         wanted=model.replicas,
         profiles=tuple(profiles),
         external=model.external,
+        provider_enabled=model.provider_enabled,
     )
 
 

@@ -89,16 +89,13 @@ def providers() -> tuple[ProviderEntry, ...]:
 
 
 def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context: int | None) -> ModelEntry:
-    code, reason = status.code, status.reason
-    if model.enabled and not model.provider_enabled:
-        code, reason = "provider_disabled", "its provider is disabled: an administrator can enable it"
     return ModelEntry(
         name=model.name,
         created=int(model.created_at),
         owned_by=model.owner or "llmgw",
         enabled=model.enabled and model.provider_enabled,
-        code=code,
-        reason=reason,
+        code=status.code,
+        reason=status.reason,
         replicas=tuple(item.replica_id for item in placed) if model.enabled else (),
         placed=tuple(placed) if model.enabled else (),
         context=context,

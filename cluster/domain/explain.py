@@ -12,7 +12,10 @@ from cluster.domain.types import ModelView, World
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStatus:
-    """`ready` of `wanted` replicas answer. `code` and `reason` say why it is short, empty if it is not."""
+    """`ready` of `wanted` replicas answer. `code` and `reason` say why it is short, empty if it is not.
+
+    `external`: a provider answers for it, so no replica is wanted.
+    """
 
     model_id: str
     name: str
@@ -21,6 +24,7 @@ class ModelStatus:
     ready: int
     code: str = ""
     reason: str = ""
+    external: bool = False
 
     @property
     def short(self) -> bool:
@@ -31,8 +35,8 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
     """How a model stands, given the plan for this moment.
 
     1. disabled: code `model_disabled`
-    2. a provider answers for it: `no_cloud_node` while no node runs the cloud module, else nothing to say; or it wants
-       no replica: `model_not_wanted`
+    2. a provider answers for it: `provider_disabled`, or `no_cloud_node` while no node runs the cloud module, else
+       nothing to say; or it wants no replica: `model_not_wanted`
     3. enough ready: nothing to say
     4. the plan waits for something: its first reason
     5. a replica is on its way: `replica_starting` with where and how far
@@ -50,11 +54,15 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
             ready=min(ready, model.target) if model.target else 0,
             code=code,
             reason=reason,
+            external=model.external,
         )
 
     if not model.enabled:  # 1
         return status("model_disabled", f"the model {model.name} is disabled: an administrator can enable it")
     if model.external:  # 2
+        if not model.provider_enabled:
+            text = f"the provider of {model.name} is disabled: an administrator can enable it"
+            return status("provider_disabled", text)
         if any(node.runs(Module.CLOUD) and node.state is not NodeState.OFFLINE for node in world.nodes):
             return status()
         text = f"no node runs the module cloud, which asks the provider of {model.name}: give a node the role cloud"

@@ -44,6 +44,7 @@ class ModelView:
     wanted: int = 1
     profiles: tuple[ProfileView, ...] = ()
     external: bool = False  # a provider answers for it: nothing is placed
+    provider_enabled: bool = True
 
     @property
     def target(self) -> int:

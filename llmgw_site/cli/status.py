@@ -31,5 +31,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def ready(model: dict[str, Any]) -> str:
-    """`1/1 ready`: replicas that answer, of those it should have now."""
+    """`1/1 ready`: replicas that answer, of those it should have now; `external` where a provider answers."""
+    if model.get("external"):
+        return "external"
     return f"{model['ready']}/{model['wanted']} ready"

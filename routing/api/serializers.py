@@ -39,6 +39,7 @@ class ModelStatusOut(serializers.Serializer[Any]):
     ready = serializers.IntegerField(help_text="Replicas that answer now.")
     code = serializers.CharField(help_text="Why it is short; empty if it is not.")
     reason = serializers.CharField()
+    external = serializers.BooleanField(help_text="A provider answers for it: no replica is wanted.")
     in_flight = serializers.IntegerField(help_text="Requests that its engines work at now.")
 
 

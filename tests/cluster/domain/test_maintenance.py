@@ -227,6 +227,9 @@ def test_an_external_model_is_placed_nowhere() -> None:
     assert model_status(world, plan, model).code == ""
     without = replace(world, nodes=(a_node(),))
     assert model_status(without, reconcile(without, NOW), model).code == "no_cloud_node"
+    off = replace(model, provider_enabled=False)
+    found = model_status(replace(world, models=(off,)), plan, off)
+    assert (found.code, found.external, found.short) == ("provider_disabled", True, False)
 
 
 def test_a_long_list_of_reasons_is_cut() -> None:

@@ -98,3 +98,12 @@ def test_a_model_is_pinned_to_nodes_and_given_timeouts(llmgw: Llmgw) -> None:
     assert done.code == 0
     model = Model.objects.get()
     assert (model.profiles.get().nodes, model.first_byte_timeout) == (["alpha", "beta"], 1800.0)
+
+
+def test_the_status_says_that_a_model_is_external_and_what_it_lacks(llmgw: Llmgw) -> None:
+    llmgw("provider", "add", "acme", URL)
+    llmgw("model", "add", "gpt", "--provider", "acme", "--provider-model", "gpt-9")
+    done = llmgw("status")
+    assert done.code == 0
+    assert "external" in done.out
+    assert "no node runs the module cloud" in done.out
