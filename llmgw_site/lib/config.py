@@ -213,7 +213,7 @@ class Config:
         "Longest time that running requests of a replica may take to finish before it stops.",
     )
     heartbeat: float = _setting(
-        "LLMGW_HEARTBEAT", "1", _seconds, "Seconds between two heartbeats of an agent; changes are told at once."
+        "LLMGW_HEARTBEAT", "30", _seconds, "Seconds between two heartbeats of an agent; changes are told at once."
     )
     stale_after: float = _setting(
         "LLMGW_STALE_AFTER", "90", _seconds, "Seconds without a heartbeat after which a node is stale."

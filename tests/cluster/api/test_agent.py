@@ -51,7 +51,7 @@ def test_a_heartbeat_is_answered_with_what_the_node_shall_do_signed(client: Clie
     assert machine.proves(response)
     wanted = from_dict(Wanted, json.loads(response.content))
     assert [item.serve.model for item in wanted.replicas] == ["small"]
-    assert wanted.heartbeat == 1.0
+    assert wanted.heartbeat == 30.0
     assert abs(wanted.server_time - selectors.database_now()) < 5
 
 
