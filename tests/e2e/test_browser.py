@@ -101,6 +101,75 @@ def test_a_job_that_is_opened_elsewhere_shows_up_by_itself(page: Page, stack: St
     expect(page.get_by_text("Attempt")).to_be_visible()
 
 
+def test_a_node_goes_into_maintenance_with_a_reason_and_comes_back(page: Page, stack: Stack) -> None:
+    sidebar(page, "Nodes").click()
+    node = page.locator("[data-part=nodes] article")
+    expect(node).to_contain_text("online")
+    expect(node.get_by_label("Modules")).to_contain_text("inference")
+    expect(node.get_by_label("Replicas")).to_contain_text(MODEL)
+
+    node.get_by_role("button", name="Maintenance").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Start maintenance").click()
+    expect(dialog).to_be_visible()  # it asks for a reason first
+    dialog.get_by_label("Reason").fill("a <b>new</b> disk")
+    dialog.get_by_role("button", name="Start maintenance").click()
+    expect(node).to_contain_text("Cordoned: a <b>new</b> disk")
+    expect(page.get_by_role("link", name="Maintenance 1")).to_be_visible()
+    node.get_by_role("button", name="Uncordon").click()
+    expect(node).not_to_contain_text("Cordoned")
+
+    row = stack.api().all("nodes")[0]
+    stack.api().post(f"nodes/{row['id']}/cordon", {"reason": "from elsewhere"})
+    expect(node).to_contain_text("Cordoned: from elsewhere", timeout=15_000)  # by itself
+    stack.api().post(f"nodes/{row['id']}/uncordon")
+    expect(node).not_to_contain_text("Cordoned", timeout=15_000)
+
+    node.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert [item["id"] for item in stack.api().all("nodes")] == [row["id"]]
+
+
+def test_a_node_is_added_by_a_command_that_is_shown_once(page: Page) -> None:
+    page.goto("/admin/nodes")
+    page.get_by_role("link", name="Add a node").click()
+    page.get_by_label("Machines").fill("2")
+    page.get_by_role("button", name="Make a join token").click()
+    command = page.locator("#join-command")
+    expect(command).to_have_text(re.compile(r"^llmgw node join llmgw-join\.\S+ --controller http"))
+    expect(page.get_by_text("No other machine can reach")).to_be_visible()
+    row = page.locator("[data-part=tokens] tr", has_text="0 of 2")
+    row.get_by_role("button", name="Revoke").click()
+    expect(page.locator("[data-part=tokens]")).to_contain_text("No open token")
+    expect(command).to_have_count(0)
+
+
+def test_the_cluster_setup_is_ticked_refused_saved_and_cleared(page: Page, stack: Stack) -> None:
+    name = stack.api().all("nodes")[0]["name"]
+    sidebar(page, "Cluster setup").click()
+    controller = page.get_by_label(f"{name}: controller")
+    expect(controller).to_be_disabled()
+    expect(controller).to_be_checked()
+    page.get_by_label(f"{name}: set here").check(force=True)
+    controller.uncheck()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert")).to_contain_text("without a controller")
+    expect(controller).not_to_be_checked()
+    controller.check()
+    page.get_by_role("button", name="Save").click()
+    try:
+        expect(page.locator("#setup")).to_contain_text("version")
+        expect(page.get_by_label(f"{name}: set here")).to_be_checked()
+        expect(page.locator("[data-fresh]")).to_contain_text("Live")
+        assert stack.api().get("cluster/setup")["nodes"][name][0] == "controller"
+    finally:
+        page.get_by_role("button", name="Clear").click()
+        page.get_by_role("button", name="Clear it").click()
+    expect(page.get_by_label(f"{name}: set here")).not_to_be_checked()
+    assert stack.api().get("cluster/setup")["nodes"] == {}
+
+
 def test_what_has_not_changed_is_left_alone(page: Page) -> None:
     page.goto("/admin/jobs")
     page.evaluate("document.querySelector('[data-part=jobs]').kept = true")
