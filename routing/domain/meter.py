@@ -186,8 +186,9 @@ class StreamMeter:
             find_counts(data, self.counts)
             if self._strip and _is_usage_chunk(data):
                 return True
-        if b'"error"' in data and self.error is None:
-            self.error = error_code(data)
+        if b'"error"' in data and (code := error_code(data)) is not None:
+            self.error = self.error or code
+            return False  # no token
         if self.first_token_at is None:
             if not _has_token(data):
                 return False

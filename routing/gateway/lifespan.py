@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import resource
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from cluster.domain.modules import Module
 from llmgw_site.lib.clock import Clock, SystemClock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
@@ -43,12 +45,12 @@ _LAG_WINDOW = 60.0
 class Gateway:
     """The three applications and what runs beside them. Made by `build`."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(self, config: Config, clock: Clock, upstream: Upstream | None = None) -> None:
         self.config = config
         self.flights = Flights(clock)
         self.metrics = Metrics(self.flights)
         limits = Limits(idle_connection=min(Limits().idle_connection, 0.8 * config.keepalive_timeout))
-        self.upstream = Upstream(connect_timeout=config.connect_timeout, limits=limits)
+        self.upstream = upstream or Upstream(connect_timeout=config.connect_timeout, limits=limits)
         self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
         self.table = Table(config, on_change=self._changed)
         self.members = Members(config, clock)
@@ -96,6 +98,11 @@ class Gateway:
         for run in (self.table.watch, self.members.watch, self._reporter.run, self._poller.run, self._tick):
             self._tasks.append(asyncio.get_running_loop().create_task(_for_ever(run)))
 
+    @property
+    def node_tls(self) -> ssl.SSLContext | None:
+        """What the node listener speaks: TLS where this node advertises an https address. Known once started."""
+        return self.members.certificates.server if self.members.address.startswith("https://") else None
+
     async def stop(self) -> None:
         """After the listeners have ended."""
         await self.app.end()
@@ -108,7 +115,10 @@ class Gateway:
 
     def _own_offer(self, route: Route) -> Offer | None:
         if route.model.external is not None:
-            return Offer(model=route.model.name) if self.cloud.serves(route) else None
+            serves = self.members.runs(Module.CLOUD) and self.cloud.serves(route)
+            return Offer(model=route.model.name) if serves else None
+        if not self.members.runs(Module.INFERENCE):
+            return None
         return own_offer(route, in_flight=self.flights.counts, said={})
 
     def _changed(self, view: View) -> None:
@@ -158,9 +168,9 @@ def _allow_files(connections: int) -> None:
             event(log, "few_files_allowed", level=logging.WARNING, allowed=most, wanted=wanted)
 
 
-def build(config: Config, *, clock: Clock | None = None) -> Gateway:
-    """A gateway of this configuration; nothing runs before `start`."""
-    return Gateway(config, clock or SystemClock())
+def build(config: Config, *, clock: Clock | None = None, upstream: Upstream | None = None) -> Gateway:
+    """A gateway of this configuration; nothing runs before `start`. A simulation brings its own time and network."""
+    return Gateway(config, clock or SystemClock(), upstream)
 
 
 async def _for_ever(run: Callable[[], Awaitable[Any]]) -> None:

@@ -13,6 +13,7 @@ import gc
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def listeners(config: Config) -> tuple[Listener, Listener, Listener]:
     )
 
 
-def server_for(config: Config, app: Any) -> _Server:
+def server_for(config: Config, app: Any, *, tls: ssl.SSLContext | None = None) -> _Server:
     """A uvicorn server for one listener, with our bounds."""
     return _Server(
         uvicorn.Config(
@@ -109,6 +110,7 @@ def server_for(config: Config, app: Any) -> _Server:
             proxy_headers=False,
             server_header=False,
             backlog=_BACKLOG,
+            ssl_context_factory=(lambda *_: tls) if tls is not None else None,
             timeout_graceful_shutdown=GRACE,
         )
     )
@@ -147,7 +149,11 @@ def _calm_collector() -> None:
 
 async def _serve(config: Config, gateway: Any, sockets: list[socket.socket], ready: Callable[[], None] | None) -> None:
     loop = asyncio.get_running_loop()
-    servers = [server_for(config, app) for app in (gateway.app, gateway.node_app, gateway.metrics_app)]
+    servers = [
+        server_for(config, gateway.app),
+        server_for(config, gateway.node_app, tls=gateway.node_tls),
+        server_for(config, gateway.metrics_app),
+    ]
 
     def stop() -> None:
         for server in servers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,10 +19,12 @@ def configured(data: Path, **variables: Any) -> Config:
 
 
 @asynccontextmanager
-async def listening(app: Any, config: Config) -> AsyncIterator[int]:
-    """The port on which `app` is served as the client listener serves it."""
-    handle = Listener("client", "127.0.0.1", 0, "LLMGW_PORT").bind()
-    server = server_for(config, app)
+async def listening(
+    app: Any, config: Config, *, tls: ssl.SSLContext | None = None, port: int = 0
+) -> AsyncIterator[int]:
+    """The port on which `app` is served as a listener of the gateway serves it."""
+    handle = Listener("client", "127.0.0.1", port, "LLMGW_PORT").bind()
+    server = server_for(config, app, tls=tls)
     task = asyncio.ensure_future(server.serve([handle]))
     await server.accepts.wait()
     try:

@@ -108,6 +108,7 @@ class Slow:
 
     def __init__(self, seconds: float) -> None:
         self.app = self.node_app = self.metrics_app = self.answer
+        self.node_tls = None
         self.seconds = seconds
         self.asked = asyncio.Event()
         self.ended: list[str] = []
