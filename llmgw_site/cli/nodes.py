@@ -29,7 +29,6 @@ def list_nodes(as_json: AsJson = False) -> None:
         "address",
         ("memory free", memory),
         "replicas",
-        "version",
     ]
     show_list(api().all("nodes"), columns, as_json=as_json, empty="no nodes")
 
@@ -38,13 +37,20 @@ def list_nodes(as_json: AsJson = False) -> None:
 def show(node: Ref, as_json: AsJson = False) -> None:
     """Show one node."""
     found = api().get(f"nodes/{part(node)}")
+    if as_json:
+        print_json(found)
+        return
     fields: list[Column] = [
         "id", "name", "state", ("maintenance", maintenance), "address", "version",
         ("seen", lambda row: ago(row["last_seen_at"])), ("modules", modules), ("own roles", lambda row: row["roles"]),
-        ("cores", lambda row: row["hardware"].get("cores")), ("memory free", memory), ("cards", cards),
-        ("engines", engines), "problems", "replicas", "snapshot_version", "spool_records",
+        ("roles by the setup", lambda row: row["assigned_roles"]), ("cores", lambda row: row["hardware"].get("cores")),
+        ("memory free", memory), ("engines", engines), "problems", "replicas", "snapshot_version", "spool_records",
     ]  # fmt: skip
-    show_item(found, as_json=as_json, fields=fields)
+    show_item(found, as_json=False, fields=fields)
+    for waits in found["waiting_to_move"]:
+        print(f"{waits['model']} cannot leave yet: {waits['message']}")
+    if found["hardware"].get("cards"):
+        show_list(cards(found), ["card", "name", "memory used", "uuid", "maintenance"], as_json=False, empty="")
 
 
 app.command("join")(join)
@@ -103,12 +109,16 @@ def _code(module: dict[str, Any]) -> str:
 
 
 def maintenance(node: dict[str, Any]) -> list[str]:
-    """What is cordoned or drained, with the reason that was given."""
-    found = [(node["maintenance"], node["maintenance_why"])] if node["maintenance"] else []
-    told = [f"{state}: {why}" if why else state for state, why in found]
-    for uuid, item in sorted(node["cards_maintenance"].items()):
-        told.append(f"{uuid} {item['state']}: {item['why']}" if item.get("why") else f"{uuid} {item['state']}")
+    """What is cordoned or drained, with the reason that was given; cards by their place among the node's."""
+    told = [_told(node["maintenance"], node["maintenance_why"])] if node["maintenance"] else []
+    places = {card["uuid"]: number for number, card in enumerate(node["hardware"].get("cards", ()))}
+    for uuid, item in sorted(node["cards_maintenance"].items(), key=lambda pair: places.get(pair[0], len(places))):
+        told.append(f"card {places.get(uuid, uuid)} {_told(item['state'], item['why'])}")
     return told
+
+
+def _told(state: str, why: str) -> str:
+    return f"{state}: {why}" if why else state
 
 
 def memory(node: dict[str, Any]) -> str | None:
@@ -117,16 +127,27 @@ def memory(node: dict[str, Any]) -> str | None:
     return f"{format_bytes(node['hardware'].get('memory_available', 0))} of {format_bytes(total)}" if total else None
 
 
-def cards(node: dict[str, Any]) -> list[str]:
-    """Name, memory and UUID of each accelerator."""
+def cards(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each accelerator, as last reported."""
+    kept = node["cards_maintenance"]
     return [
-        " ".join(filter(None, (card.get("name"), _total(card.get("memory_total")), card["uuid"])))
-        for card in node["hardware"].get("cards", ())
+        {
+            "card": number,
+            "name": card.get("name"),
+            "memory used": _used(card.get("memory_used"), card.get("memory_total")),
+            "uuid": card["uuid"],
+            "maintenance": _told(kept[card["uuid"]]["state"], kept[card["uuid"]]["why"])
+            if card["uuid"] in kept
+            else None,
+        }
+        for number, card in enumerate(node["hardware"].get("cards", ()))
     ]
 
 
-def _total(size: int | None) -> str:
-    return format_bytes(size) if size else ""
+def _used(used: int | None, total: int | None) -> str | None:
+    if total is None:
+        return None
+    return format_bytes(total) if used is None else f"{format_bytes(used)} of {format_bytes(total)}"
 
 
 def engines(node: dict[str, Any]) -> list[str]:
