@@ -130,7 +130,7 @@ def node_of(row: Node, state: NodeState, replicas: int) -> NodeView:
         memory_total=total,
         memory_used=total - free if total is not None and free is not None else None,
         disk_free=hardware.get("disk_free") or None,
-        cards=tuple(_card(card, row.cards_maintenance) for card in hardware.get("cards", ())),
+        cards=_cards(hardware.get("cards", ()), row.cards_maintenance),
         engines=tuple(
             f"{item['kind']} {item.get('version', '')}".strip() for item in row.engines if not item.get("problem")
         ),
@@ -147,6 +147,15 @@ def node_of(row: Node, state: NodeState, replicas: int) -> NodeView:
             if row.maintenance
             else None
         ),
+    )
+
+
+def _cards(reported: Iterable[Mapping[str, Any]], kept: Mapping[str, Mapping[str, Any]]) -> tuple[CardView, ...]:
+    """Those that the node reports, then those that are in maintenance and not reported any more."""
+    there = list(reported)
+    gone = sorted(set(kept) - {card.get("uuid", "") for card in there})
+    return tuple(
+        _card(card, kept) for card in (*there, *({"uuid": uuid, "name": f"{uuid}, not reported"} for uuid in gone))
     )
 
 

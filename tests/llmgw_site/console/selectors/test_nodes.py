@@ -58,6 +58,16 @@ def test_a_node_comes_with_its_replicas_and_its_maintenance(cluster: Cluster) ->
     assert [model for model, _ in machine.waiting] == ["tiny"]
 
 
+def test_a_card_that_was_taken_out_for_maintenance_is_still_shown(cluster: Cluster) -> None:
+    maintenance.drain(actor="user:ann", node_id=cluster.node.id, why="broken fan", card="GPU-1")
+    Node.objects.filter(id=cluster.node.id).update(hardware={"cores": 4, "cards": []})
+    (machine,) = selectors.machines().machines
+    (card,) = machine.node.cards
+    assert (card.uuid, card.name, card.memory_total) == ("GPU-1", "GPU-1, not reported", None)
+    assert card.maintenance is not None
+    assert card.maintenance.why == "broken fan"
+
+
 def test_the_queries_do_not_grow_with_the_nodes(cluster: Cluster, django_assert_num_queries: object) -> None:
     for count in (1, 5):
         for number in range(count):
