@@ -125,6 +125,10 @@ def hold_parents(row: models.Model, names: Iterable[str] | None = None) -> None:
 
 def check(row: models.Model) -> None:
     """Every rule that columns and constraints state, as one refusal with the field at fault."""
+    for field in row._meta.concrete_fields:  # NaN is below no bound and above none
+        value = field.value_from_object(row)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Refused(Kind.INVALID, "invalid_value", f"{field.name}: a number is needed.", param=field.name)
     try:
         row.full_clean()
     except ValidationError as error:
@@ -134,10 +138,6 @@ def check(row: models.Model) -> None:
         if problem.code in ("name_taken", "unique"):
             raise Refused(Kind.CONFLICT, "name_taken", text, param="name") from None
         raise Refused(Kind.INVALID, "invalid_value", f"{param}: {text}" if param else text, param=param) from None
-    for field in row._meta.concrete_fields:  # NaN is below no bound and above none
-        value = field.value_from_object(row)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise Refused(Kind.INVALID, "invalid_value", f"{field.name}: a number is needed.", param=field.name)
 
 
 def _save(row: models.Model, **options: Any) -> None:
