@@ -230,13 +230,16 @@ class App:
             await _plain(send, 200, b'{"status":"ok"}', [])
             return
         view = self._parts.table.view
-        ready = bool(view.version)
+        ready, cloud = bool(view.version), self._parts.cloud
         enabled = [route for route in view.routes.values() if route.model.enabled]
         body = orjson.dumps(
             {
                 "status": "ready" if ready else "no snapshot yet",
                 "snapshot": view.version,
-                "models": {"enabled": len(enabled), "ready": sum(1 for route in enabled if route.seats)},
+                "models": {
+                    "enabled": len(enabled),
+                    "ready": sum(1 for route in enabled if route.seats or cloud.serves(route)),
+                },
             }
         )
         await _plain(send, 200 if ready else 503, body, [] if ready else [(b"retry-after", b"1")])

@@ -156,6 +156,7 @@ async def test_an_external_model_is_listed(tmp_path: Path) -> None:
     async with Provider(key=PROVIDER_KEY) as provider, cloud_rig(tmp_path, provider_entry(provider.url)) as gw:
         answer = await gw.client.get("/v1/models")
         assert [item["id"] for item in answer.json()["data"]] == [OURS, VECTORS_OURS]
+        assert (await gw.client.get("/readyz")).json()["models"] == {"enabled": 2, "ready": 2}
 
 
 # --- its own errors
