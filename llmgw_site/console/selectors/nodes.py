@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db.models import F, Q
 from django.utils import timezone
 
+from cluster.domain.maintenance import Maintenance
 from cluster.domain.states import NodeState
 from cluster.models import JoinToken, Node
 from cluster.selectors import clock, node_state_of, waiting_to_move
@@ -38,7 +39,7 @@ class Machines:
 
 
 def machines(*, only: str = "", name: str = "", offset: int = 0, limit: int = 20) -> Machines:
-    """Nodes by name: five queries, eight more where one of the page is in maintenance. `only`: a state or `maintenance`; `name`: a part of the name, whatever its case.
+    """Nodes by name: five queries, eight more where one of the page is drained. `only`: a state or `maintenance`; `name`: a part of the name, whatever its case.
 
     The state of a node is computed, so all rows are looked at; only those of the page are read whole.
     """
@@ -59,7 +60,7 @@ def machines(*, only: str = "", name: str = "", offset: int = 0, limit: int = 20
     for replica in replica_rows().filter(node_id__in=states):
         replicas.setdefault(replica.node_id, []).append(replica_of(replica, states))
     shown = list(rows.filter(id__in=states))
-    waits = waiting_to_move() if any(row.maintenance or row.cards_maintenance for row in shown) else {}
+    waits = waiting_to_move() if any(_drained(row) for row in shown) else {}
     return Machines(
         machines=tuple(
             Machine(
@@ -72,6 +73,12 @@ def machines(*, only: str = "", name: str = "", offset: int = 0, limit: int = 20
         total=len(found),
         counts=counts,
     )
+
+
+def _drained(row: Node) -> bool:
+    """Whether replicas shall leave it, or one of its cards."""
+    kept = (row.maintenance, *(item["state"] for item in row.cards_maintenance.values()))
+    return Maintenance.DRAINED in kept
 
 
 @dataclass(frozen=True, kw_only=True)
