@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,3 +34,36 @@ def test_migrations_go_forward_back_and_forward_again(tmp_path: Path) -> None:
     ):
         done = manage(tmp_path / "data", *words)
         assert done.returncode == 0, f"{words}: {done.stdout[-1000:]}{done.stderr[-2000:]}"
+
+
+@contextmanager
+def opened(data: Path) -> Iterator[sqlite3.Connection]:
+    """The database with the one function that Django adds to SQLite and our constraints need."""
+    with closing(sqlite3.connect(data / "llmgw.sqlite3")) as database, database:
+        database.create_function("REGEXP", 2, lambda pattern, text: re.search(pattern, text) is not None)
+        yield database
+
+
+@pytest.mark.slow
+def test_models_and_profiles_of_before_providers_stay_as_they_were(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert manage(data, "migrate", "catalog", "0001").returncode == 0
+    with opened(data) as database:
+        database.execute(
+            "INSERT INTO catalog_model (id, name, description, enabled, replicas, weights_path, weights_sha256, facts,"
+            " embeddings, created_at, updated_at) VALUES ('mod_1', 'tiny', '', 1, 2, '/x.gguf', '', '{}', 0, 0, 0)"
+        )
+        database.execute(
+            "INSERT INTO catalog_profile (id, model_id, name, engine, enabled, priority, context, slots, threads, memory,"
+            " args, env, start_timeout, drain_timeout, created_at, updated_at)"
+            " VALUES ('prof_1', 'mod_1', 'default', 'llama.cpp', 1, 0, 0, 1, 0, 0, '[]', '{}', 0, 0, 0, 0)"
+        )
+    for words in (("migrate",), ("migrate", "catalog", "0001"), ("migrate",)):
+        done = manage(data, *words)
+        assert done.returncode == 0, done.stderr[-2000:]
+    with opened(data) as database:
+        model = (
+            "SELECT name, replicas, weights_path, provider_id, provider_model, first_byte_timeout FROM catalog_model"
+        )
+        assert database.execute(model).fetchall() == [("tiny", 2, "/x.gguf", None, "", None)]
+        assert database.execute("SELECT name, nodes FROM catalog_profile").fetchall() == [("default", "[]")]
