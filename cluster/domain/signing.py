@@ -162,19 +162,41 @@ def verify_answer(key: bytes, signature: str, *, nonce: str, status: int, body: 
 
 
 class Seen:
-    """Remembers (node, boot, counter) for WINDOW seconds on either side; one owner, no lock."""
+    """Remembers the counters of each (node, boot) for WINDOW seconds on either side; one owner, no lock.
+
+    A node makes thousands of calls a second, and counters rise: so what is kept is the highest one and which of the
+    WIDTH below it were met (RFC 4303 §3.4.3). A call that is further behind than that is taken for a copy.
+    """
+
+    WIDTH = 1 << 16
 
     def __init__(self) -> None:
-        self._until: dict[tuple[str, str, int], float] = {}
+        self._highest: dict[tuple[str, str], int] = {}
+        self._met: dict[tuple[str, str], int] = {}  # bit n: the highest less n was met
+        self._until: dict[tuple[str, str], float] = {}
         self._swept = 0.0
 
     def first(self, call: Call, *, now: float) -> bool:
         """Whether this verified call is met for the first time; remembers it."""
         if abs(now - self._swept) > WINDOW:  # also after a clock that was set back
-            self._until = {k: t for k, t in self._until.items() if t > now}
-            self._swept = now
-        identity = (call.node, call.boot, call.counter)
-        if identity in self._until:
+            self._sweep(now)
+        name = (call.node, call.boot)
+        ahead = call.counter - self._highest.get(name, call.counter - self.WIDTH)
+        met = self._met.get(name, 0)
+        if ahead > 0:
+            met = (met << ahead) & self._ALL | 1 if ahead < self.WIDTH else 1
+            self._highest[name] = call.counter
+        elif -ahead >= self.WIDTH or met >> -ahead & 1:
             return False
-        self._until[identity] = call.time + 2 * WINDOW
+        else:
+            met |= 1 << -ahead
+        self._met[name] = met
+        self._until[name] = max(self._until.get(name, 0.0), call.time + 2 * WINDOW)
         return True
+
+    _ALL = (1 << WIDTH) - 1
+
+    def _sweep(self, now: float) -> None:
+        self._swept = now
+        for name in [name for name, until in self._until.items() if until <= now]:
+            del self._highest[name], self._met[name], self._until[name]

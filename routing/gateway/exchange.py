@@ -232,7 +232,10 @@ class Exchange:
             await self.answer(status, headers, body)
         elif self.pings:  # 2
             between = b"" if self.meter is None or self.meter.at_boundary else b"\n\n"
-            await self._piece(between + error_event(error_body(error)))
+            body = error_body(error)
+            if self.redact is not None:
+                body = self.redact([], body)[1]
+            await self._piece(between + error_event(body))
 
     async def ping(self, now: float) -> None:
         """Send a comment, and the status with it if that is still to be sent: from here on, errors are events."""

@@ -112,7 +112,24 @@ def test_no_call_within_the_window_is_met_for_the_first_time_twice(calls: list[t
 def test_what_is_remembered_is_forgotten_in_time() -> None:
     seen = Seen()
     for second in range(0, 2000, 10):
-        call = signing.read(signed(counter=second, now=T + second))
+        call = signing.read(signed(counter=7, boot=f"b{second}", now=T + second))
         assert call is not None
         assert seen.first(call, now=T + second)
-    assert len(seen._until) <= 4 * WINDOW / 10
+    assert len(seen._until) == len(seen._met) == len(seen._highest) <= 4 * WINDOW / 10
+
+
+def test_calls_that_overtake_each_other_are_each_met_once_and_ones_far_behind_are_taken_for_copies() -> None:
+    def first(counter: int) -> bool:
+        call = signing.read(signed(counter=counter))
+        assert call is not None
+        return seen.first(call, now=T)
+
+    seen = Seen()
+    for counter in (5, 100_000, 99_999, 100_000 - Seen.WIDTH + 1, 100_002, 100_001):
+        assert first(counter)
+        assert not first(counter)
+    assert not first(100_002 - Seen.WIDTH)
+    assert not first(5)
+    assert first(10**12)
+    assert not first(100_001)
+    assert sum(met.bit_length() for met in seen._met.values()) <= Seen.WIDTH  # however many calls came

@@ -260,6 +260,25 @@ async def test_redirects_and_headers_of_a_node_show_no_internal_address(tmp_path
         assert answer.headers["x-kept"] == "1"
 
 
+async def test_an_error_event_in_a_stream_shows_no_internal_address(tmp_path: Path) -> None:
+    async def fails(peer: Peer) -> None:
+        await peer.request()
+        events = b'data: {"choices":[{"delta":{"content":"at 127.0.0.1:9"}}]}\n\n'
+        error = b'data: {"error":{"message":"lost 127.0.0.1:9","code":"mine"}}\n\n'
+        await peer.send(b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + events)
+        await asyncio.sleep(0.1)
+        await peer.send(error)
+
+    async with many(tmp_path) as town:
+        edge = await town.start("edge", "edge")
+        await town.scripted("router", "router", handler=fails)
+        await town.settle()
+        answer = await edge.chat(stream=True)
+        assert b'"content":"at 127.0.0.1:9"' in answer.content  # what a model says is its own
+        assert b'"message":"lost [internal]"' in answer.content
+        assert (await edge.record()).code == "mine"
+
+
 async def test_a_node_that_refuses_this_node_does_not_tell_the_client_that_its_key_is_wrong(tmp_path: Path) -> None:
     async with chain(tmp_path) as (town, edge, router, _):
         gone = town.cluster.nodes.pop("edge")
