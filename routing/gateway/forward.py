@@ -62,7 +62,7 @@ async def carry(
             await _stream(exchange, response, headers)
         elif exchange.started:
             response.abort()
-            raise Refused(Kind.UPSTREAM, "engine_broken", "The engine did not answer with an event stream.")
+            raise Broken("the answer is no event stream", headers_received=True)
         else:
             exchange.pings = False
             await _body(exchange, response, headers, length, readable=not coding and exchange.caller is None)

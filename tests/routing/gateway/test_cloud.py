@@ -255,6 +255,17 @@ async def test_a_damaged_packed_answer_is_broken_not_passed_on(tmp_path: Path) -
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "provider_broken")
 
 
+async def test_a_document_where_comments_were_sent_already_is_broken(tmp_path: Path) -> None:
+    async with (
+        Provider(key=PROVIDER_KEY) as provider,
+        cloud_rig(tmp_path, provider_entry(provider.url), keepalive_comment=0.2) as gw,
+    ):
+        text = await until_cut(gw, {"silent": 1.0, "body": "{}"})
+        assert text.startswith(b":")
+        assert b"provider_broken" in text
+        assert (await gw.record()).code == "provider_broken"
+
+
 async def test_the_models_own_timeouts_rule(tmp_path: Path) -> None:
     async with (
         Provider(key=PROVIDER_KEY) as provider,
