@@ -51,7 +51,7 @@ class Nodes(Rows):
 
     def get_serializer_context(self) -> dict[str, Any]:
         fake = getattr(self, "swagger_fake_view", False)
-        context = super().get_serializer_context()
+        context = dict(super().get_serializer_context())
         if not fake:
             moves = cache(selectors.waiting_to_move)  # one plan for the whole page, only if a row asks for it
             context |= {"clock": selectors.clock(), "setup": selectors.cluster_setup(), "moves": moves}

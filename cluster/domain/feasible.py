@@ -39,8 +39,9 @@ def margin(node: NodeView) -> int:
 
 
 def holds_room(replica: ReplicaView) -> bool:
-    """Whether a replica's memory is still its own: a failed one has no process left."""
-    return replica.state in REPLICA_LIVE
+    """Whether a replica's memory is its own: while it shall run, for one that has failed or stopped is started anew when
+    its agent or its module is; and then until nothing of it is left."""
+    return replica.run or replica.state in REPLICA_LIVE
 
 
 def room(world: World, node: NodeView, without: frozenset[str] = frozenset()) -> int:

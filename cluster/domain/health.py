@@ -47,12 +47,13 @@ def node_state(
 ) -> NodeState:
     """State of a node by the silence that a working controller has heard.
 
-    1. nobody listens now, or ever did: nothing can be said against it; a node never seen is offline
+    1. nobody listens now, or ever did, or not since the database's clock was set back: nothing can be said against it; a
+       node never seen is offline
     2. its silence began at its last heartbeat, or when listening began, whichever is later; a heartbeat of the future is
        of before the database's clock was set back, and listening began anew since
     3. `offline_after`: offline; `stale_after`: stale; else online
     """
-    if listening.since is None or listening.at is None:  # 1
+    if listening.since is None or listening.at is None or listening.at > now + GAP:  # 1
         return NodeState.ONLINE if last_seen is not None else NodeState.OFFLINE
     if last_seen is None:
         return NodeState.OFFLINE

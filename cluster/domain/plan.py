@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from cluster.domain import feasible
 from cluster.domain.feasible import Answer
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import ReplicaView, World
+from cluster.domain.types import ModelView, ReplicaView, World
 
 SURGE = 1
 """Replicas that a model may have beyond what is wanted, while it is being replaced."""
@@ -101,10 +101,21 @@ def running(world: World, model_id: str) -> list[ReplicaView]:
 _OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 
 
+def outdated(model: ModelView, replica: ReplicaView) -> bool:
+    """Whether no enabled profile of its model is what it was started as."""
+    return all(replica.digest != item.digest for item in model.profiles)
+
+
+def old(world: World, model: ModelView, replica: ReplicaView) -> bool:
+    """Whether a replica is to be replaced by another: outdated, or to move."""
+    return outdated(model, replica) or bool(world.to_move(replica))
+
+
 def recheck(op: Op, world: World) -> str:
     """Why this operation must not be done to this world; empty if it may.
 
-    1. Start: model and profile still as planned, not one too many, slot free, still feasible
+    1. Start: model and profile still as planned, not one too many (one more only where an old one is to be replaced),
+       slot free, still feasible
     2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
     3. Stop: the replica is still meant to run, and the model has enough without it: see `_needed`
     4. Remove: nothing of it is left, or its node was removed
@@ -116,7 +127,8 @@ def recheck(op: Op, world: World) -> str:
         profile = next((item for item in model.profiles if item.id == op.profile_id), None)
         if profile is None or profile.digest != op.digest:
             return "the profile changed meanwhile"
-        if len(running(world, model.id)) >= model.target + SURGE:
+        there = running(world, model.id)
+        if len(there) >= model.target + (SURGE if any(old(world, model, item) for item in there) else 0):
             return "the model has enough replicas"
         if any(item.slot == op.slot for item in world.of_model(model.id)):
             return f"slot {op.slot} is taken"

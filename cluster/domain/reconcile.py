@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cluster.domain.feasible import Answer, Verdict, feasible
 from cluster.domain.place import NoPlace, place
-from cluster.domain.plan import Op, Plan, Remove, Renew, Start, Stop, Wait, after, running
+from cluster.domain.plan import Op, Plan, Remove, Renew, Start, Stop, Wait, after, old, outdated, running
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import ModelView, ProfileView, ReplicaView, World
 
@@ -29,6 +29,7 @@ def reconcile(world: World, now: float) -> Plan:
        b. there is not, and it may stay on its node: Renew it in place, stop then start; with a single replica the model
           is away meanwhile
        c. neither: it stays as it is and serves, and Wait says so
+       One that has failed and is outdated is renewed in place, as long as replicas are missing
     5. fewer replicas than wanted: Start one where `place` says, not where the same has failed for good; else Wait
     6. a replica that failed, or keeps coming back from failures, or whose node is not heard: Wait with the reason.
        Starting a dead engine again is the agent's work, not ours
@@ -84,20 +85,15 @@ class _Planner:
         nowhere = self.missing(model)  # 5
         self.troubled(model, nowhere)  # 6
 
-    def old(self, model: ModelView, replica: ReplicaView) -> bool:
-        """Whether a replica is to be replaced by another: outdated, or to move."""
-        outdated = all(replica.digest != item.digest for item in model.profiles)
-        return outdated or bool(self.world.to_move(replica))
-
     def surplus(self, model: ModelView) -> None:
         """Case 3. While an old replica is being replaced, its successor's start is no surplus until it is ready."""
         active = running(self.world, model.id)
-        old = [item for item in active if self.old(model, item)]
-        if old and len(active) > model.target:
+        replaced = [item for item in active if old(self.world, model, item)]
+        if replaced and len(active) > model.target:
             # case 4a under way: the old ones may go as soon as enough others are ready
-            ready = sum(item.state is _READY for item in active if item not in old)
-            enough = ready + len(old) - model.target
-            for replica in sorted(old, key=_usefulness)[: max(0, min(enough, len(active) - model.target))]:
+            ready = sum(item.state is _READY for item in active if item not in replaced)
+            enough = ready + len(replaced) - model.target
+            for replica in sorted(replaced, key=_usefulness)[: max(0, min(enough, len(active) - model.target))]:
                 self.do(Stop(replica_id=replica.id, reason=self.replaced(replica)))
         elif len(active) > model.target:
             for replica in sorted(active, key=_usefulness)[: len(active) - model.target]:
@@ -122,11 +118,11 @@ class _Planner:
     def replace(self, model: ModelView) -> None:
         """Case 4."""
         active = running(self.world, model.id)
-        old = sorted((item for item in active if self.old(model, item)), key=_usefulness)
+        found = sorted((item for item in active if old(self.world, model, item)), key=_usefulness)
         if len(active) > model.target:
             return  # one is being replaced at this moment
-        coming = any(item.state is not _READY for item in active if item not in old)
-        for chosen in old:
+        coming = any(item.state is not _READY for item in active if item not in found)
+        for chosen in found:
             serving, move = chosen.state is _READY, self.world.to_move(chosen)
             if coming and (serving or move):
                 continue  # one after the other
@@ -138,6 +134,11 @@ class _Planner:
             if self.renew(model, chosen, nowhere):  # b
                 return
             self.stays(model, chosen, nowhere)  # c
+        for replica in self.world.of_model(model.id):
+            failed = replica.run and self.world.state(replica) is ReplicaState.FAILED
+            missing = len(running(self.world, model.id)) < model.target
+            if failed and missing and outdated(model, replica):
+                self.renew(model, replica, None)
 
     def renew(self, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> bool:
         """Case 4b. `nowhere`: why there is no place for a second one, if it was tried."""

@@ -186,7 +186,11 @@ class Cluster:
         return replace(op, replica_id=f"rep_{self._made:05d}")
 
     def _check(self, op: Op, before: World, world: World) -> None:
-        """No operation but a restart in place costs a model one of the ready replicas that it needs."""
+        """No operation but a restart in place costs a model one of the ready replicas that it needs, and none is started
+        in place of one whose node is only late."""
+        if isinstance(op, Start):
+            self._check_start(op, before)
+            return
         replica = before.replica(op.replica_id)
         model = before.model(replica.model_id) if replica else None
         if model is None or isinstance(op, Renew):
@@ -200,10 +204,18 @@ class Cluster:
             enough = len(active) > model.target or not model.profiles
             assert enough, f"{op}: only because its node is stale"
 
+    def _check_start(self, op: Start, before: World) -> None:
+        model, there = before.model(op.model_id), before.of_model(op.model_id)
+        assert model is not None
+        able = [r for r in there if r.run and r.state is not ReplicaState.FAILED and _can_serve(before.node(r.node_id))]
+        current = {profile.digest for profile in model.profiles}
+        moving = any(before.to_move(r) or r.digest not in current for r in able)
+        assert len(able) < model.target + moving, f"{op}: {len(able)} of {model.target} are there"
+
     def _nudge(self, name: str, controller: str) -> None:
         node, link = self.nodes[name], self.links[name, controller]
         if not link.cut and node.machine is not None and self.clock.dice.random() >= link.lossy:
-            self.clock.after(self.clock.dice.uniform(0.01, 0.1), lambda: node.machine is not None and node.news())  # type: ignore[func-returns-value]
+            self.clock.after(self.clock.dice.uniform(0.01, 0.1), node.nudged)
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -257,6 +269,10 @@ class Cluster:
         self.say(f"{name} removed")
         for controller in self.names:
             self._nudge(name, controller)
+
+
+def _can_serve(node: NodeView | None) -> bool:
+    return node is not None and node.state is not NodeState.OFFLINE and node.runs(Module.INFERENCE)
 
 
 def _told(replica: ReplicaView) -> bool:

@@ -280,6 +280,10 @@ class Node:
         if not self._call:
             self._beat_in(0.05)
 
+    def nudged(self) -> None:
+        if self.machine is not None:
+            self.news()
+
     def _beat_in(self, seconds: float) -> None:
         self._beat_due += 1
         due, boot = self._beat_due, self.boot

@@ -57,7 +57,8 @@ class Schedule:
 
     def look(self) -> None:
         broken = invariants.check(self.cluster.world())
-        assert [text for text in broken if "is not in the cluster" not in text] == []  # until the next tick
+        broken = tuple(text for text in broken if "is not in the cluster" not in text)  # gone with the next tick
+        assert not broken, broken
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -179,7 +180,10 @@ class Schedule:
         node, model, final = self.node(), self.model(), self.dice.random() < 0.5
         self.cluster.say(f"{node.id} cannot start {model.name}{', for good' if final else ''}")
         node.refuses[model.id] = final
-        self.for_a_while(lambda: node.refuses.pop(model.id, None) and None)
+        self.for_a_while(lambda: self.mend_starts(node, model))
+
+    def mend_starts(self, node: Node, model: ModelView) -> None:
+        node.refuses.pop(model.id, None)
 
     def slow_loads(self) -> None:
         self.node().slow_load = self.dice.choice((1.0, 10.0, 30.0))
@@ -223,6 +227,8 @@ class Schedule:
             if model.id not in waits:
                 assert len(ready) == model.target, f"{model.name}: {len(ready)} of {model.target} and no reason given"
                 assert {r.digest for r in ready} <= {p.digest for p in model.profiles}
+            if len(ready) >= model.target:
+                assert len(world.of_model(model.id)) == model.target, f"{model.name}: something useless is left"
         stuck = {wait.replica_id for wait in plan.waits if wait.code == "waiting_to_move"}
         for replica in world.replicas:
             assert replica.run, f"{replica.id} stays for ever"

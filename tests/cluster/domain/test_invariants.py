@@ -43,7 +43,7 @@ def test_a_broken_truth_is_said(world: World, words: str) -> None:
     assert words in found[0]
 
 
-def test_a_failed_replica_promises_no_memory() -> None:
+def test_a_failed_replica_that_shall_not_run_promises_no_memory() -> None:
     big = a_model(profiles=(a_profile(memory=9 * GIB),))
-    failed = a_replica(big, NODE, state=ReplicaState.FAILED)
+    failed = a_replica(big, NODE, state=ReplicaState.FAILED, run=False)
     assert check(World(models=(big,), nodes=(NODE,), replicas=(failed,))) == ()

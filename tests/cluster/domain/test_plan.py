@@ -14,6 +14,7 @@ from tests.cluster.builders import a_model, a_node, a_profile, a_replica
 
 MODEL, NODE = a_model(), a_node()
 REPLICA = a_replica(MODEL, NODE)
+OUTDATED = replace(REPLICA, digest="before")
 LOADING = a_replica(MODEL, NODE, slot=1, state=ReplicaState.STARTING)
 FAILED = a_replica(MODEL, NODE, slot=2, state=ReplicaState.FAILED)
 WORLD = World(models=(MODEL,), nodes=(NODE,), replicas=(REPLICA,))
@@ -35,9 +36,15 @@ def renew(**fields: object) -> Renew:
     ("op", "world", "why"),
     [
         (start(), EMPTY, ""),
-        (start(), WORLD, "slot 0 is taken"),
-        (start(slot=1), WORLD, ""),
-        (start(slot=2), replace(WORLD, replicas=(REPLICA, a_replica(MODEL, NODE, slot=1))), "enough replicas"),
+        (start(), replace(WORLD, models=(replace(MODEL, wanted=2),)), "slot 0 is taken"),
+        (start(slot=1), WORLD, "enough replicas"),
+        (start(slot=1), replace(WORLD, replicas=(OUTDATED,)), ""),
+        (
+            start(slot=1),
+            replace(WORLD, nodes=(replace(NODE, cards=("a", "b"), cards_maintenance={"a": "drained"}),)),
+            "",
+        ),
+        (start(slot=2), replace(WORLD, replicas=(OUTDATED, a_replica(MODEL, NODE, slot=1))), "enough replicas"),
         (start(), replace(EMPTY, models=()), "not wanted any more"),
         (start(), replace(EMPTY, models=(replace(MODEL, enabled=False),)), "not wanted any more"),
         (start(digest="other"), EMPTY, "profile changed"),

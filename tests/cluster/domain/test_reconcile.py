@@ -146,9 +146,10 @@ def test_case_4b_one_that_does_not_serve_is_renewed_at_once() -> None:
     assert isinstance(op, Renew)
 
 
-def test_case_5_a_failed_one_is_started_anew_on_its_node_when_its_profile_changes() -> None:
-    model, node = a_model(), a_node()
+def test_case_4_one_that_failed_is_renewed_in_place_when_its_profile_changes() -> None:
+    model, node = a_model(), a_node(memory=int(1.7 * GIB))
     world = World(models=(newer(model),), nodes=(node,), replicas=(a_replica(model, node, state=ReplicaState.FAILED),))
+    assert isinstance(only(reconcile(world, NOW)), Renew)
     for _ in range(6):
         world = nodes_work(applied(world, reconcile(world, NOW)))
     assert [(r.state, r.digest) for r in world.replicas] == [(READY, newer(model).profiles[0].digest)]

@@ -62,7 +62,7 @@ def test_a_plan_that_is_committed_twice_places_once(machine: Machine) -> None:
     apply.commit(plan)
     again = apply.commit(plan)
     assert Replica.objects.count() == 1
-    assert [why for _, why in again.refused] == ["slot 0 is taken"]
+    assert [why for _, why in again.refused] == ["the model has enough replicas"]
 
 
 @pytest.mark.parametrize(
