@@ -95,7 +95,7 @@ async def send(
                 peers.unreachable(node_id)
             raise
         seconds = loop.time() - sent
-        peers.reached(node_id)
+        peers.reached(node_id, seconds=seconds)
         _learn(exchange, response.headers)
         await carry(exchange, response, partial(_unchanged, node=via.node))
     finally:

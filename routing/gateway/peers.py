@@ -59,13 +59,13 @@ class Row:
 class Standing:
     """What asking a node, and sending requests to it, has shown. Times are the clock's monotonic ones, `heard_at` not."""
 
-    __slots__ = ("down_since", "heard_at", "offers", "silent", "skipped_until")
+    __slots__ = ("down_since", "heard_at", "marked_at", "offers", "silent", "skipped_until")
 
     def __init__(self) -> None:
         self.offers: dict[str, Offer] | None = None  # by model; None: not known
         self.heard_at = 0.0  # cluster time of its last good answer
         self.silent = False  # the last time it was asked, it did not answer
-        self.skipped_until = 0.0
+        self.marked_at = self.skipped_until = 0.0
         self.down_since: float | None = None  # neither requests nor questions are answered
 
 
@@ -155,16 +155,18 @@ class Peers:
         """No connection to it stood: it is left out for CONFIG.node_skip."""
         standing = self.standings.setdefault(node_id, Standing())
         now = self._clock.monotonic()
-        standing.skipped_until = now + self._config.node_skip
+        standing.marked_at, standing.skipped_until = now, now + self._config.node_skip
         if standing.down_since is None:
             standing.down_since = now
             self.suspects.add(node_id)
         self.unreachable_counts[node_id] = self.unreachable_counts.get(node_id, 0) + 1
 
-    def reached(self, node_id: str) -> None:
-        """It answered a request, whatever it said."""
+    def reached(self, node_id: str, *, seconds: float) -> None:
+        """It answered a request, whatever it said, that was sent so long ago. What was sent before it was marked proves nothing."""
         standing = self.standings.get(node_id)
-        if standing is not None and standing.down_since is not None:
+        if standing is None or (standing.down_since is None and not standing.skipped_until):
+            return
+        if self._clock.monotonic() - seconds >= standing.marked_at:
             standing.down_since, standing.silent, standing.skipped_until = None, False, 0.0
 
     def skipped(self, node_id: str) -> bool:

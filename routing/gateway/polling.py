@@ -15,7 +15,7 @@ from typing import Protocol
 
 import orjson
 
-from cluster.domain.modules import MapNode, Module
+from cluster.domain.modules import MapNode, Module, ModuleMap
 from cluster.domain.states import NodeState
 from cluster.wire import WireError, from_dict
 from llmgw_site.lib.clock import Clock
@@ -54,7 +54,10 @@ class Poller:
         self._cluster = cluster
         self._peers = peers
         self._ask = ask
-        self._due: dict[str, float] = {}  # by node id, monotonic
+        self._map: ModuleMap | None = None  # the last that was looked at
+        self._asks = False
+        self._asked: dict[str, MapNode] = {}  # by node id
+        self._due: dict[str, float] = {}  # the same: when next, monotonic
         self._seen: dict[str, tuple[object, ...]] = {}  # what of a node, when it changes, is a reason to ask at once
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._failing: dict[str, str] = {}  # node id to what is wrong; logged when it changes
@@ -70,9 +73,14 @@ class Poller:
 
     def look(self) -> None:
         """Begin to ask whoever is due."""
-        nodes = self._nodes()
-        self._follow(nodes)
-        now = self._clock.monotonic()
+        asks = self._cluster.runs(Module.ROUTER) or self._cluster.runs(Module.EDGE)
+        if self._cluster.map is not self._map or asks != self._asks:
+            self._map, self._asks = self._cluster.map, asks
+            self._follow(self._nodes())
+        nodes, now = self._asked, self._clock.monotonic()
+        for node_id in self._peers.suspects & nodes.keys():
+            self._due[node_id] = 0.0
+        self._peers.suspects.clear()
         for node_id in sorted(nodes, key=lambda item: self._due[item]):
             if self._due[node_id] > now or len(self._under_way) >= AT_ONCE:
                 break
@@ -87,18 +95,18 @@ class Poller:
 
     def _nodes(self) -> dict[str, MapNode]:
         """Who is to be asked."""
-        found = self._cluster.map
-        if found is None or not (self._cluster.runs(Module.ROUTER) or self._cluster.runs(Module.EDGE)):
+        if self._map is None or not self._asks:
             return {}
         return {
             node.node_id: node
-            for node in found.nodes
+            for node in self._map.nodes
             if node.node_id != self._cluster.node_id
             and node.state != NodeState.OFFLINE
             and (node.runs(Module.INFERENCE) or node.runs(Module.CLOUD))
         }
 
     def _follow(self, nodes: dict[str, MapNode]) -> None:
+        self._asked = nodes
         for node_id in [item for item in self._due if item not in nodes]:
             del self._due[node_id]
             self._seen.pop(node_id, None)
@@ -108,12 +116,8 @@ class Poller:
             seen = (node.address, node.public_key, node.state, node.modules)
             if self._seen.get(node_id) != seen:
                 self._seen[node_id], self._due[node_id] = seen, 0.0
-        for node_id in self._peers.suspects & nodes.keys():
-            self._due[node_id] = 0.0
-        self._peers.suspects.clear()
-        known = self._cluster.map
-        if known is not None:
-            self._peers.keep({node.node_id for node in known.nodes})
+        if self._map is not None:
+            self._peers.keep({node.node_id for node in self._map.nodes})
 
     async def _one(self, node: MapNode) -> None:
         """1. no answer in time: silent; 2. an answer that is none: up, and nothing is known; 3. what it offers."""

@@ -28,18 +28,19 @@ DONE = b"data: [DONE]\n\n"
 class Connection:
     """One request and its answer: events in a queue, filled by whoever answers."""
 
-    def __init__(self, place: Place, *, cut_after: int | None, slow: float) -> None:
+    def __init__(self, place: Place, *, uid: str = "", cut_after: int | None = None, slow: float = 0.0) -> None:
+        self.uid = uid
         self.closed = asyncio.Event()  # by whoever asked, or by a fault
         self.status = 0
         self.headers: Headers = []
-        self._events: asyncio.Queue[bytes | None | Exception] = asyncio.Queue()
+        self._events: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
         self._place = place
         self._cut_after = cut_after
         self._slow = slow
         self._head = asyncio.Event()
         self._idle = 0.0
         self._over = False
-        place.connections.add(self)
+        place.connections[self] = None
 
     # --- whoever answers
 
@@ -68,7 +69,7 @@ class Connection:
         self._events.put_nowait(last)
         self._head.set()
         self.closed.set()
-        self._place.connections.discard(self)
+        self._place.connections.pop(self, None)
 
     async def _step(self) -> None:
         if self._cut_after is not None:
@@ -127,14 +128,16 @@ class Place:
     slow: float = 0.0  # seconds before each event
     error: int = 0  # an engine's status in place of an answer
     gateway: Gateway | None = None
-    connections: set[Connection] = field(default_factory=set)
+    connections: dict[Connection, None] = field(default_factory=dict)  # in their order
     running: int = 0  # an engine's requests
 
-    def kill(self) -> None:
-        """The process ends: nobody listens, and what is open breaks."""
+    def kill(self) -> set[str]:
+        """The process ends: nobody listens, and what is open breaks. The requests that it had accepted."""
         self.fault = "refuse"
-        for connection in list(self.connections):
+        lost = list(self.connections)
+        for connection in lost:
             connection.cut()
+        return {connection.uid for connection in lost}
 
 
 @dataclass
@@ -158,7 +161,7 @@ class Network:
         self.tasks: set[asyncio.Task[None]] = set()
         self.on_attempt: Callable[[str, Place, str, str], None] = lambda source, place, uid, model: None
         self.on_missed: Callable[[str, Place], None] = lambda source, place: None
-        self.on_answered: Callable[[str, Place], None] = lambda source, place: None
+        self.on_answered: Callable[[str, Place, float], None] = lambda source, place, began: None
 
     def say(self, text: str) -> None:
         self.log.append(f"{asyncio.get_running_loop().time():8.2f} {text}")
@@ -193,7 +196,7 @@ class FakeUpstream:
     ) -> Connection:
         network, source = self._network, self._source
         place = network.places[target.host]
-        asked, hop = None, "poll"
+        asked, uid, hop = None, "", "poll"
         if path != POLL.encode():
             told = orjson.loads(body)
             uid, model = told["uid"], told["model"]
@@ -213,14 +216,16 @@ class FakeUpstream:
             asked.accepted[hop] += 1
             asked.places.add(place.name)
             network.say(f"{source} -> {place.name} {hop} {uid}")
-        chat = asked is not None
-        connection = Connection(place, cut_after=place.cut_after if chat else None, slow=place.slow if chat else 0.0)
+        began = asyncio.get_running_loop().time()
+        connection = Connection(place)
+        if asked is not None:
+            connection = Connection(place, uid=uid, cut_after=place.cut_after, slow=place.slow)
         if place.fault != "mute":
             answer = self._node if place.gateway is not None else self._engine
             network.spawn(answer(place, connection, method, path, headers, body))
         found = await connection.opened(first_byte_timeout, idle_timeout)
         if asked is not None:
-            network.on_answered(source, place)
+            network.on_answered(source, place, began)
         return found
 
     async def _node(
@@ -234,7 +239,9 @@ class FakeUpstream:
     ) -> None:
         """Runs until it is done or its client is gone."""
         place.running += 1
-        work = asyncio.ensure_future(_compute(place, connection, self._network.dice, bool(orjson.loads(body).get("stream"))))
+        work = asyncio.ensure_future(
+            _compute(place, connection, self._network.dice, bool(orjson.loads(body).get("stream")))
+        )
         gone = asyncio.ensure_future(connection.closed.wait())
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)

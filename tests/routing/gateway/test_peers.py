@@ -184,7 +184,10 @@ def test_if_every_node_is_marked_they_are_tried_anyway_and_one_that_answers_is_c
     assert world.choose() == "a"
     assert world.choose(without={"node_a"}) == "b"
     assert world.peers.down_for("node_b") == 0.0
-    world.peers.reached("node_b")
+    world.clock.at += 2.0
+    world.peers.reached("node_b", seconds=2.1)  # sent before it was marked: proves nothing
+    assert world.peers.down_for("node_b") == 2.0
+    world.peers.reached("node_b", seconds=1.0)
     assert world.peers.down_for("node_b") is None
     assert world.choose() == "b"
 
