@@ -17,7 +17,7 @@ from cluster.domain.modules import MapNode, Module
 from cluster.domain.states import NodeState
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.choose import Route, Seat, choose, vet
+from routing.domain.choose import Route, Seat, choose, not_ready, vet
 from routing.domain.openai import EMBEDDINGS, Ask
 from routing.domain.way import FORWARDED, HANDED, Way, already_forwarded, stopped, way
 from routing.gateway.exchange import Exchange
@@ -104,7 +104,7 @@ class Dispatch:
             if table.view is view or route is None:
                 continue
             place = self._here(route, "", frozenset())
-            if not isinstance(place, Refused):
+            if place is not None:
                 return place
         return None
 
@@ -135,24 +135,26 @@ class Dispatch:
             return self._hand(exchange, frozenset())
         session = self._session(exchange, body)
         place = self._here(route, session, without)
-        if not isinstance(place, Refused):
+        if place is not None:
             return place
         if found is Way.ROUTE:
             return self._peer(exchange, route, body, frozenset())
-        if exchange.hop == FORWARDED and not without:
-            return self._not_again(route, place)
-        return place
+        return self._not_again(route) if exchange.hop == FORWARDED else self._not_ready(route)
 
-    def _here(self, route: Route, session: str, without: Collection[str]) -> Place | Refused:
-        """An own provider's, or an own engine's."""
+    def _here(self, route: Route, session: str, without: Collection[str]) -> Seat | Own | None:
+        """An own provider's, or an own engine's; None: nothing of this node can answer."""
         if route.model.external is not None:
-            serves = self._members.runs(Module.CLOUD) and self._cloud.serves(route)
-            return Own.CLOUD if serves else choose(replace(route, seats=()), in_flight={}, dice=0.0)
-        if not self._members.runs(Module.INFERENCE):
-            route = replace(route, seats=(), waiting=())
-        return choose(route, in_flight=self._flights.counts, dice=random.random(), session=session, without=without)
+            return Own.CLOUD if self._cloud.serves(route) else None
+        if not route.seats or not self._members.runs(Module.INFERENCE):
+            return None
+        seat = choose(route, in_flight=self._flights.counts, dice=random.random(), session=session, without=without)
+        return None if isinstance(seat, Refused) else seat
 
-    def _not_again(self, route: Route, why: Refused) -> Refused:
+    def _not_ready(self, route: Route) -> Refused:
+        """503 `model_not_ready`, by what this node runs."""
+        return not_ready(route if self._members.runs(Module.INFERENCE) else replace(route, seats=(), waiting=()))
+
+    def _not_again(self, route: Route) -> Refused:
         """What a forwarded request is told that cannot be answered here.
 
         1. the module that would answer does not run   503 `module_stopped`
@@ -162,7 +164,7 @@ class Dispatch:
         module = Module.INFERENCE if route.model.external is None else Module.CLOUD
         if not self._members.runs(module):  # 1
             return stopped(module)
-        return why if route.waiting else already_forwarded(route.model.name)  # 2, 3
+        return not_ready(route) if route.waiting or route.seats else already_forwarded(route.model.name)  # 2, 3
 
     def _peer(self, exchange: Exchange, route: Route, body: bytes, without: frozenset[str]) -> Via | Refused:
         session = self._session(exchange, body)

@@ -1,12 +1,12 @@
-"""What an edge keeps to itself: addresses of nodes and engines are taken out of the errors that clients are sent.
+"""What an edge keeps to itself: addresses of nodes and engines are taken out of what clients are sent.
 
-Answers of engines pass byte for byte. Errors, wherever they come from, and redirects go through here.
+What an engine generates passes byte for byte. Headers, redirects and errors, wherever they come from, go through here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
 from cluster.domain.modules import ModuleMap
@@ -53,22 +53,16 @@ def redact_text(text: bytes, hosts: Collection[bytes]) -> bytes:
     return _CANDIDATE.sub(instead, text)
 
 
-def redact(headers: Iterable[tuple[bytes, bytes]], body: bytes, hosts: Collection[bytes]) -> tuple[Headers, bytes]:
-    """Headers and body of an error answer without these hosts; the length is put right.
+def redact_header(name: bytes, value: bytes, hosts: Collection[bytes]) -> bytes | None:
+    """The header's value as a client may see it; None: it is left out.
 
-    1. a redirect to one of them      its path alone, which the client resolves against the edge
-    2. another header that names one  is left out
+    1. it names none of these hosts, or is the client's own word   as it is
+    2. a redirect to one of them   its path alone, which the client resolves against the edge
+    3. another header that names one   is left out
     """
-    body = redact_text(body, hosts)
-    out: Headers = []
-    for name, value in headers:
-        if name == b"content-length":
-            out.append((name, b"%d" % len(body)))
-        elif redact_text(value, hosts) == value:
-            out.append((name, value))
-        elif name == b"location":  # 1
-            out.append((name, _path_of(value)))
-    return out, body
+    if name == b"x-request-id" or redact_text(value, hosts) == value:  # 1
+        return value
+    return _path_of(value) if name == b"location" else None  # 2, 3
 
 
 def _path_of(location: bytes) -> bytes:
@@ -88,9 +82,39 @@ class Redactor:
         self._view = view
         self._of: tuple[ModuleMap | None, View | None] = (None, None)
         self._hosts: frozenset[bytes] = frozenset()
+        self._known: dict[tuple[bytes, bytes], bytes | None] = {}  # most answers have the same few headers
 
-    def __call__(self, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
+    def text(self, text: bytes) -> bytes:
+        """An error's body, or a piece of a stream that has an error event in it."""
+        hosts = self._look()
+        return redact_text(text, hosts) if hosts else text
+
+    def headers(self, headers: Headers) -> Headers:
+        """Headers of any answer."""
+        if not self._look():
+            return headers
+        known, out = self._known, []
+        for item in headers:
+            try:
+                value = known[item]
+            except KeyError:
+                if len(known) >= MOST_KNOWN:
+                    known.clear()
+                value = redact_header(*item, self._hosts)
+                if item[0] not in _EACH_ITS_OWN:
+                    known[item] = value
+            if value is not None:
+                out.append(item if value is item[1] else (item[0], value))
+        return out
+
+    def _look(self) -> frozenset[bytes]:
         nodes, view = self._nodes(), self._view()
         if self._of[0] is not nodes or self._of[1] is not view:
             self._hosts, self._of = hosts_of(nodes, view), (nodes, view)
-        return redact(headers, body, self._hosts) if self._hosts else (headers, body)
+            self._known.clear()
+        return self._hosts
+
+
+MOST_KNOWN = 512
+_EACH_ITS_OWN = frozenset((b"x-request-id", b"content-length", b"set-cookie", b"etag"))
+"""Headers that differ from answer to answer: not worth remembering."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Refused
@@ -26,8 +26,14 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-Redact = Callable[[Headers, bytes], tuple[Headers, bytes]]
-"""Takes what is internal out of an error answer."""
+
+class Redact(Protocol):
+    """Takes what is internal out of what a client is sent (edge.py)."""
+
+    def headers(self, headers: Headers) -> Headers: ...
+
+    def text(self, text: bytes) -> bytes: ...
+
 
 EVENT_STREAM = b"text/event-stream"
 CLIENT_GONE = 499
@@ -187,8 +193,11 @@ class Exchange:
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer of our own; `headers` hold its length."""
-        if status >= 300 and self.redact is not None:
-            headers, body = self.redact(headers, body)
+        if self.redact is not None:
+            if status >= 300:
+                body = self.redact.text(body)
+                headers = [item if item[0] != b"content-length" else (item[0], b"%d" % len(body)) for item in headers]
+            headers = self.redact.headers(headers)
         if self.caller is not None:
             headers = [*headers, *self.facts()]
         self.status = status
@@ -206,6 +215,8 @@ class Exchange:
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers; an answer's pieces follow."""
+        if self.redact is not None:
+            headers = self.redact.headers(headers)
         if self.caller is not None:
             headers = [*headers, *self.facts()]
         self.status = status
@@ -234,7 +245,7 @@ class Exchange:
             between = b"" if self.meter is None or self.meter.at_boundary else b"\n\n"
             body = error_body(error)
             if self.redact is not None:
-                body = self.redact([], body)[1]
+                body = self.redact.text(body)
             await self._piece(between + error_event(body))
 
     async def ping(self, now: float) -> None:

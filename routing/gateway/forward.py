@@ -141,7 +141,7 @@ def _sink(exchange: Exchange, meter: Meter, writer: DirectWriter) -> Callable[[b
         exchange.quiet_since = at = now()
         out = feed(piece, at)
         if meter.error is not None and exchange.redact is not None:
-            out = exchange.redact([], out)[1]
+            out = exchange.redact.text(out)
         return write(out) if out else True
 
     return sink
@@ -154,7 +154,7 @@ async def _relay(exchange: Exchange, response: Response, meter: Meter) -> None:
         exchange.quiet_since = at = now()
         if out := meter.feed(piece, at):
             if meter.error is not None and exchange.redact is not None:
-                out = exchange.redact([], out)[1]
+                out = exchange.redact.text(out)
             exchange.sending = True
             await exchange.send({"type": "http.response.body", "body": out, "more_body": True})
             exchange.sending = False
@@ -201,7 +201,7 @@ async def send_error(exchange: Exchange, status: int, headers: Headers, body: by
     exchange.code, exchange.outcome = code, Outcome.FAILED
     if exchange.started:
         if exchange.redact is not None:
-            body = exchange.redact([], body)[1]
+            body = exchange.redact.text(body)
         exchange.over = True
         await exchange.send({"type": "http.response.body", "body": error_event(body), "more_body": True})
         return

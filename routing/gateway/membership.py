@@ -59,6 +59,8 @@ class Members:
         self._running: frozenset[str] = frozenset()
         self._keys: dict[str, bytes] = {}  # by the other's public key
         self._targets: dict[tuple[str, str], Target] = {}  # by node id and address
+        self._others: dict[str, list[MapNode]] = {}  # by module
+        self._places: dict[tuple[str, str, int], MapNode] = {}  # by scheme, host and port
         self._gone: set[str] = set()  # ids that an earlier map had
         self._revoked = Revoked()
         self._offset = 0.0
@@ -97,16 +99,17 @@ class Members:
         return self._clock.now() + self._offset
 
     def others(self, module: str) -> list[MapNode]:
-        """Other nodes of the map that run this module."""
-        return [node for node in self.nodes.values() if node.node_id != self.node_id and node.runs(module)]
+        """Other nodes of the map that run this module. Looked up once for each map."""
+        found = self._others.get(module)
+        if found is None:
+            found = [node for node in self.nodes.values() if node.node_id != self.node_id and node.runs(module)]
+            self._others[module] = found
+        return found
 
     def at(self, address: str) -> MapNode | None:
         """The other node that advertises this base URL."""
-        wanted = _place(address)
-        for node in self.nodes.values():
-            if node.node_id != self.node_id and _place(node.address) == wanted:
-                return node
-        return None
+        node = self._places.get(_place(address))
+        return node if node is not None and node.node_id != self.node_id else None
 
     # --- calls ---
 
@@ -238,6 +241,7 @@ class Members:
     def _take(self) -> None:
         """Take the files' content over: identity, map, modules."""
         identity, map_file, modules = (file.value for file in self._files)
+        self._others.clear()
         if identity != self._identity:
             self._identity = identity
             self._keys.clear()
@@ -262,6 +266,7 @@ class Members:
         if self.map is None or self.map.version != new.version:
             event(log, "module_map_taken", version=new.version, nodes=len(nodes))
         self.map, self.nodes = new, nodes
+        self._places = {_place(node.address): node for node in new.nodes}
         known = {node.public_key for node in new.nodes}
         self._keys = {public: key for public, key in self._keys.items() if public in known}
         places = {(node.node_id, node.address) for node in new.nodes}

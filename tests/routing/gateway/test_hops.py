@@ -260,6 +260,16 @@ async def test_redirects_and_headers_of_a_node_show_no_internal_address(tmp_path
         assert answer.headers["x-kept"] == "1"
 
 
+async def test_a_good_answers_headers_show_no_internal_address_either(tmp_path: Path) -> None:
+    async with chain(tmp_path) as (_, edge, _, worker):
+        headers = [["x-served-by", f"127.0.0.1:{worker.engine.port}"], ["x-model-rank", "1"]]
+        for stream in (False, True):
+            answer = await edge.chat({"headers": headers}, stream=stream)
+            assert answer.status_code == 200
+            assert "x-served-by" not in answer.headers
+            assert answer.headers["x-model-rank"] == "1"
+
+
 async def test_an_error_event_in_a_stream_shows_no_internal_address(tmp_path: Path) -> None:
     async def fails(peer: Peer) -> None:
         await peer.request()
