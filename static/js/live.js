@@ -42,9 +42,15 @@ function substance(part) {
     return copy.outerHTML;
 }
 
-/* What can have the focus in a part, in order: the same place in the next rendering is where it goes on. */
-function focusable(part) {
-    return [...part.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
+/* Where the focus goes on in the next rendering: the element of the same id, else the one in the same place with the same
+   text. Nowhere if the focus is not in the part. */
+function heir(old, fresh) {
+    const had = document.activeElement;
+    if (!old.contains(had)) return null;
+    if (had.id) return fresh.querySelector(`#${CSS.escape(had.id)}`);
+    const reachable = (part) => [...part.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
+    const found = reachable(fresh)[reachable(old).indexOf(had)];
+    return found && found.textContent === had.textContent ? found : null;
 }
 
 class Live {
@@ -110,11 +116,9 @@ class Live {
             }
             const scrolled = [...old.querySelectorAll("pre[id]")].map((pre) => [pre.id, pre.scrollTop]);
             const fresh = document.importNode(next, true);
-            const at = focusable(old).indexOf(document.activeElement);
-            const label = document.activeElement.textContent;
+            const goesOn = heir(old, fresh);
             old.replaceWith(fresh);
-            const heir = at < 0 ? null : focusable(fresh)[at];
-            if (heir && heir.textContent === label) heir.focus({ preventScroll: true });
+            if (goesOn) goesOn.focus({ preventScroll: true });
             for (const [id, top] of scrolled) {
                 const pre = fresh.querySelector(`#${CSS.escape(id)}`);
                 if (pre) pre.scrollTop = top;

@@ -170,6 +170,26 @@ def test_the_cluster_setup_is_ticked_refused_saved_and_cleared(page: Page, stack
     assert stack.api().get("cluster/setup")["nodes"] == {}
 
 
+def test_no_page_is_wider_than_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    for path in ("/admin/", "/admin/nodes", "/admin/nodes/add", "/admin/setup", "/admin/jobs", "/admin/chat"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400, path
+
+
+def test_the_focus_stays_where_it_is_when_a_part_is_drawn_anew(page: Page, stack: Stack) -> None:
+    node = stack.api().all("nodes")[0]["id"]
+    page.goto("/admin/nodes")
+    button = page.get_by_role("button", name="Maintenance")
+    button.focus()
+    stack.api().post(f"nodes/{node}/cordon", {"reason": "a test"})
+    try:
+        expect(page.locator("[data-part=nodes]")).to_contain_text("Cordoned: a test", timeout=15_000)
+        expect(button).to_be_focused()
+    finally:
+        stack.api().post(f"nodes/{node}/uncordon")
+
+
 def test_what_has_not_changed_is_left_alone(page: Page) -> None:
     page.goto("/admin/jobs")
     page.evaluate("document.querySelector('[data-part=jobs]').kept = true")
