@@ -27,12 +27,12 @@ class Inflated:
     async def read(self) -> bytes:
         """What has come, plain; b"" at the clean end. Raises UpstreamError, also where it is no such coding."""
         while True:
-            piece = self._inflate.unconsumed_tail or await self._response.read()
+            piece = self._inflate.unused_data or self._inflate.unconsumed_tail or await self._response.read()
             if not piece:
                 if not self._inflate.eof:
                     raise Broken("the compressed answer was cut short", headers_received=True)
                 return b""
-            if self._inflate.eof:
+            if self._inflate.eof:  # a second member, which nobody sends: better an error than half an answer
                 self._response.abort()
                 raise Broken("something follows the compressed answer", headers_received=True)
             try:

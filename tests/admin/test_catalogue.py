@@ -254,7 +254,14 @@ def test_a_providers_key_goes_in_and_is_never_shown(console: Client) -> None:
     pages.append(console.get(url("provider", provider.pk, "history")))
     for secret in (PROVIDER_KEY, provider.sealed_key):
         assert not any(secret in page.content.decode() for page in pages)
-    console.post(url("provider", provider.pk, "change"), {**kept, "clear_key": "on"})
+    moved = {**form, "url": "https://elsewhere.example.com/v1"}
+    response = console.post(url("provider", provider.pk, "change"), {**moved, "new_key": ""})
+    assert any("was given for" in text for text in said(response))
+    console.post(url("provider", provider.pk, "change"), {**moved, "clear_key": "on", "new_key": "sk-next"})
+    provider.refresh_from_db()
+    assert provider.url == moved["url"]
+    assert providers.unsealed(provider.pk, provider.sealed_key) == "sk-next"
+    console.post(url("provider", provider.pk, "change"), {**moved, "new_key": "", "clear_key": "on"})
     assert not Provider.objects.get().key_set
 
 
