@@ -79,6 +79,11 @@ def _back(request: HttpRequest) -> HttpResponse:
     return redirect(reverse("console:nodes") + (query if query.startswith("?") else ""))
 
 
+def _reason(request: HttpRequest) -> str:
+    """As much of it as the admin API takes."""
+    return request.POST.get("reason", "").strip()[:1000]
+
+
 @access.page(*MAY_SEE_NODES, *MAY_CHANGE_NODES)
 @require_POST
 def maintain(request: HttpRequest, node_id: str) -> HttpResponse:
@@ -90,7 +95,7 @@ def maintain(request: HttpRequest, node_id: str) -> HttpResponse:
             maintenance.uncordon(actor=who, node_id=node_id, card=card)
             messages.success(request, f"{what} takes replicas again.")
         elif verb in VERBS:
-            VERBS[verb](actor=who, node_id=node_id, why=request.POST.get("reason", "").strip(), card=card)
+            VERBS[verb](actor=who, node_id=node_id, why=_reason(request), card=card)
             done = "nothing new is placed there" if verb == "cordon" else "its replicas move first, then it is empty"
             messages.success(request, f"{what} is {'cordoned' if verb == 'cordon' else 'drained'}: {done}.")
         else:
@@ -105,7 +110,7 @@ def maintain(request: HttpRequest, node_id: str) -> HttpResponse:
 def remove(request: HttpRequest, node_id: str) -> HttpResponse:
     """Take a node out of the cluster."""
     try:
-        node = service.remove(node_id=node_id, actor=actors.of_request(request), why=request.POST.get("reason", ""))
+        node = service.remove(node_id=node_id, actor=actors.of_request(request), why=_reason(request))
         messages.success(request, f"{node.name} is out of the cluster. Its next call is refused.")
     except Refused as refusal:
         messages.error(request, f"{refusal.message} ({refusal.code})")

@@ -31,11 +31,21 @@ def test_a_node_is_shown_with_all_that_is_known_of_it(admin: Client, cluster: Cl
     page = admin.get("/admin/nodes").content.decode()
     for part in (
         "alpha", "online", "seen ", "http://127.0.0.1:8880", "llmgw 0.1.0", "4 cores", "4.0 GiB of 16.0 GiB", "Card One",
-        ">inference</li>", "controller <span>unavailable</span>", "no &lt;way&gt; to it", "store_not_shared", "Disk short",
+        ">inference</li>", "controller <span>unavailable</span>", "Module controller cannot run", "no &lt;way&gt; to it", "store_not_shared", "Disk short",
         "tiny", "1 of 2 in flight", "300.0 MiB", "llama.cpp b1", "no vllm: it is not installed",
     ):  # fmt: skip
         assert part in page, part
     assert "<way>" not in page
+
+
+def test_a_module_that_no_node_has_yet_is_nothing_to_look_at(admin: Client, cluster: Cluster) -> None:
+    later = {"name": "data", "state": "unavailable", "code": "not_in_this_version", "message": "It comes later."}
+    Node.objects.filter(id=cluster.node.id).update(modules=[later])
+    for path in ("/admin/nodes", "/admin/setup"):
+        page = text(admin, path)
+        assert "data <span>not in this version</span>" in page
+        assert "lg-chip unavailable" not in page
+        assert "cannot run" not in page
 
 
 def test_a_node_that_was_never_seen_shows_nothing_that_was_not_measured(admin: Client, cluster: Cluster) -> None:
