@@ -28,6 +28,9 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--load-for", type=float, default=0.0, help="seconds that /health says 503")
     out.add_argument("--never-ready", action="store_true", help="/health says 503 for ever")
     out.add_argument("--wedged", action="store_true", help="/health says 200, but no token ever comes")
+    out.add_argument(
+        "--wedge-after", type=int, default=0, help="tokens after which /health says 200 and no token comes"
+    )
     out.add_argument("--first-token", type=float, default=0.0, help="seconds before the first token")
     out.add_argument("--token-delay", type=float, default=0.0, help="seconds between tokens")
     out.add_argument("--crash-after", type=int, default=0, help="tokens after which the process kills itself")
@@ -123,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def compute(self, body: dict[str, Any]) -> None:
         options = self.server.options
-        if options.wedged:
+        if options.wedged or 0 < options.wedge_after <= self.server.tokens:
             threading.Event().wait()
         time.sleep(options.first_token)
         if self.path == "/v1/embeddings":

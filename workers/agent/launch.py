@@ -60,6 +60,14 @@ def weights_problem(serve: Serve) -> tuple[str, str] | None:
     return None
 
 
+def _cards(serve: Serve) -> dict[str, str]:
+    """The engine sees the cards that were chosen for it and no other: CUDA C++ Programming Guide, environment variables.
+
+    By UUID, which no reboot renumbers. A node without such cards has none to hide.
+    """
+    return {"CUDA_VISIBLE_DEVICES": ",".join(serve.cards)} if serve.cards else {}
+
+
 class Starter:
     """Owns the folders of engines. `start` may run in several threads; ports and intents are taken one at a time."""
 
@@ -102,7 +110,8 @@ class Starter:
             try:
                 port = ports.free_port(self._intents.ports)
                 command = engine.command(serve, port=port, threads=probe.default_threads(self._config.threads))
-                return self._spawn(order, engine, command.argv, {**command.env, **engine.secrets(key)}, port, key), port
+                env = {**command.env, **engine.secrets(key), **_cards(serve)}
+                return self._spawn(order, engine, command.argv, env, port, key), port
             except Refused as refused:  # 5
                 raise self._refused(order, refused.code, refused.message, final=True) from None
             except OSError as error:  # 6

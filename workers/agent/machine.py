@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cluster.wire import LocalEngine, ReplicaLoad, ReplicaReport, StartingReplica, WantedReplica
-from workers.agent import views
+from workers.agent import proof, views
 from workers.agent.events import (
     Adopted,
     Event,
@@ -136,6 +136,7 @@ class Machine:
             launch=self._launch, generation=event.generation, serve=event.serve, phase=phase, pid=event.pid,
             port=event.port, key=event.key, started_at=event.started_at, ready_at=event.ready_at,
             context=event.context, slots=event.slots, since=now, heard_at=now, next_probe=now,
+            next_deep=now + self.rules.deep_every,
             probe_pause=self.rules.probe_first,
         )  # fmt: skip
 
@@ -183,6 +184,9 @@ class Machine:
         process = self._process(event.replica_id, event.launch)
         if process is None:
             return
+        if event.deep and process.phase is Phase.READY:
+            proof.heard(process, self.rules, event.verdict, now)
+            return
         process.asked_at = None
         process.context, process.slots = event.context or process.context, event.slots or process.slots
         process.engine_in_flight = event.in_flight
@@ -191,6 +195,7 @@ class Machine:
             if event.verdict is Verdict.READY and event.deep:
                 self._enter(process, Phase.READY, now)
                 process.ready_at = process.heard_at = now
+                process.next_deep = now + self.rules.deep_every
                 replica.code = replica.message = replica.log_tail = ""
                 self._remember(replica, process, "one real token came out")
             elif event.verdict is Verdict.READY:  # it says that it is loaded: ask for a token
@@ -216,6 +221,7 @@ class Machine:
                 replica.last_used_at = max(load.last_used_at, replica.last_used_at or 0.0)
             if replica.replica_id in event.suspects and process.phase is Phase.READY:
                 process.next_probe = now
+                proof.suspect(process, self.rules, now)
 
     def _handle_gateway_gone(self, event: GatewayGone, now: float) -> None:
         self.gateway_connected, self.gateway_left_at = False, now
@@ -235,7 +241,7 @@ class Machine:
         5. it runs and is not wanted, or at another generation: drain it if it was ready, else end it
         6. draining and wanted again at this generation: it is simply ready again
         7. starting: end it at its deadline (a failure), not before; else look at it
-        8. ready: look at it now and then; replace it when it was silent for too long
+        8. ready: look at it now and then; replace it when it was silent for too long, or gives no token though asked twice
         """
         process = replica.process
         if process is None:
@@ -300,9 +306,22 @@ class Machine:
             message = f"The engine did not answer for {now - process.heard_at:.0f} s and was replaced."
             process.ending = ("engine_unresponsive", message)
             self._end(replica, process, now, cause="engine_unresponsive")
-        elif process.asked_at is None and now >= process.next_probe:
+            return
+        if proof.overdue(process, self.rules, now):
+            proof.heard(process, self.rules, Verdict.SILENT, now)
+        if proof.wedged(process, self.rules):
+            message = "The engine says that it is well, but not one token came out of it; it was replaced."
+            process.ending = ("engine_wedged", message)
+            self._end(replica, process, now, cause="engine_wedged")
+            return
+        if process.asked_at is None and now >= process.next_probe:
             process.probe_pause = self.rules.probe_ready if process.silent == 0 else self.rules.probe_longest
             self._probe(replica, process, now, deep=False, cause="a look at a ready engine")
+        if proof.due(process, self.rules, now):
+            proof.asked(process, now)
+            self._out.append(
+                Probe(replica_id=replica.replica_id, launch=process.launch, deep=True, cause="does it still compute?")
+            )
 
     def _wind_down(self, replica: Replica, process: Process, now: float) -> None:
         """A ready engine takes nothing new and finishes what it has, for as long as it may; then it is told to end."""

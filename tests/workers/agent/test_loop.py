@@ -21,7 +21,7 @@ from tests.processes import alive
 from tests.workers.agent.node import stop_engines
 from workers.agent import engines_file, process
 from workers.agent.engines.llama_cpp import LlamaCpp
-from workers.agent.events import WantedArrived
+from workers.agent.events import InferenceSwitched, WantedArrived
 from workers.agent.loop import Agent
 from workers.agent.state import Rules
 
@@ -177,6 +177,62 @@ async def test_one_that_dies_with_a_token_is_started_again(make: Make) -> None:
     assert await reader.read() == b""  # it broke off
     writer.close()
     await until(lambda: report(agent).state == "ready" and report(agent).attempt == 2)
+
+
+async def test_f60_one_whose_core_gets_stuck_while_its_health_is_fine_is_replaced(make: Make) -> None:
+    agent = await make(rules=Rules(deep_every=0.3, deep_patience=0.5, gateway_grace=0.1))
+    want(agent, "--wedge-after", "1")
+    await until(lambda: report(agent).state == "ready")
+    pid = report(agent).pid
+    await until(lambda: report(agent).code == "engine_wedged" or report(agent).attempt == 2)
+    await until(lambda: report(agent).state == "ready" and report(agent).pid != pid)
+    assert not alive(pid)
+
+
+async def test_f40_the_next_engine_starts_only_when_the_deaf_one_is_gone(make: Make) -> None:
+    agent = await make(rules=Rules(term_grace=0.5, gateway_grace=0.1))
+    want(agent, "--ignore-term")
+    await until(lambda: report(agent).state == "ready")
+    old = report(agent).pid
+    want(agent, generation=2)
+    while (report(agent).generation, report(agent).state) != (2, "ready"):
+        together = [found.pid for found in process.find(agent.config.data)]
+        assert len(together) <= 1 or old not in together
+        await asyncio.sleep(0.02)
+    assert not alive(old)
+
+
+async def test_f59_a_model_that_is_deleted_while_loaded_leaves_no_process_and_no_word(make: Make) -> None:
+    agent = await make(rules=Rules(gateway_grace=0.1, drain_notice=0.1))
+    want(agent)
+    await until(lambda: report(agent).state == "ready")
+    pid = report(agent).pid
+    agent.handle(WantedArrived(replicas=()))
+    await until(lambda: not agent.machine.reports())
+    assert not alive(pid)
+    assert agent.machine.engines() == ()
+    assert process.find(agent.config.data) == []
+
+
+async def test_without_the_inference_module_nothing_runs_and_all_comes_back_with_it(make: Make) -> None:
+    agent = await make(rules=Rules(gateway_grace=0.1, drain_notice=0.1))
+    want(agent)
+    await until(lambda: report(agent).state == "ready")
+    agent.handle(InferenceSwitched(on=False))
+    await until(lambda: report(agent).state == "stopped")
+    want(agent)  # the controllers still want it
+    assert report(agent).state == "stopped"
+    assert process.find(agent.config.data) == []
+    agent.handle(InferenceSwitched(on=True))
+    await until(lambda: report(agent).state == "ready")
+
+
+async def test_an_engine_sees_only_the_cards_that_were_chosen_for_it(make: Make) -> None:
+    agent = await make()
+    want(agent, cards=("GPU-1", "GPU-2"))
+    await until(lambda: report(agent).pid)
+    environ = Path(f"/proc/{report(agent).pid}/environ").read_bytes().split(b"\0")
+    assert b"CUDA_VISIBLE_DEVICES=GPU-1,GPU-2" in environ
 
 
 async def test_a_noisy_engines_log_stays_bounded(make: Make) -> None:
