@@ -15,7 +15,9 @@ from tests.cluster.harness.node import Node
 
 def members_of(node: Node) -> Members:
     """What the node's gateway knows of itself and the others, read from its files now."""
-    return Members(load(node.environ), SystemClock())
+    members = Members(load(node.environ), SystemClock())
+    members.look()
+    return members
 
 
 def call(

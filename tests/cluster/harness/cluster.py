@@ -21,13 +21,15 @@ from tests import tiny
 from tests.cluster.harness.links import Links
 from tests.cluster.harness.node import CONTROLLER, LLMGW, NODE_PORT, PLAIN, Node
 from tests.cluster.harness.provider import EXTERNAL, Provider, offer
+from tests.cluster.harness.reaper import watched
 from tests.cluster.harness.stores import stores
 from tests.processes import fair, wait_for
 
 MODEL = "tiny"
 """Served by a replica on each inference node."""
-LAYOUT = {"c1": "controller", "e1": "edge", "r1": "router", "r2": "router", "i1": "inference", "i2": "inference",
+LAYOUT = {"c1": "controller,edge", "e1": "edge", "r1": "router", "r2": "router", "i1": "inference", "i2": "inference",
           "i3": "inference", "x1": "cloud"}  # fmt: skip
+HOMES = ["i1", "i2", "i3"]
 HEARTBEAT, STALE, OFFLINE, REFRESH, SKIP, CONNECT, FIRST_BYTE = 1, 4, 8, 2, 3, 2, 20
 """Seconds; the defaults are 30, 90, 300, 30, 30, 10, 600."""
 TIMES = {
@@ -52,6 +54,7 @@ class Cluster:
         self.folder = Path(tempfile.mkdtemp(prefix="llmgw-cl-"))  # short: unix sockets lie below it
         self.nodes: dict[str, Node] = {}
         self._rest = ExitStack()
+        self._rest.enter_context(watched(self.folder))
         self._net = _network()
         self._common = {**TIMES, **environ}
         self.links = Links(self._owner)
@@ -246,14 +249,19 @@ class Cluster:
         return (
             not any(node.missing() for node in self.nodes.values())
             and set(self.states().items()) == {(name, "online") for name in self.nodes}
-            and self.ready() == ["i1", "i2", "i3"]
+            and self.ready() == HOMES
             and all(self.answers(model) for model in (MODEL, EXTERNAL))
         )
 
     def until_whole(self, seconds: float = 40) -> None:
-        wait_for(
-            lambda: _quiet(self.whole), seconds=fair(seconds), what=f"the cluster to be whole: {self.say()}", every=0.3
-        )
+        self._until(self.whole, seconds, "the cluster to be whole")
+
+    def _until(self, look: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait; where it was in vain, say how everything stands."""
+        try:
+            wait_for(lambda: _quiet(look), seconds=fair(seconds), what=what, every=0.3)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.say()}") from None
 
     def mend(self) -> None:
         """Undo what a test did to it: links, stopped and dead processes, models, setup, maintenance, added nodes."""
@@ -276,6 +284,17 @@ class Cluster:
         for row in api.all("models"):
             if row["name"] not in (MODEL, EXTERNAL):
                 self.remove_model(row["name"])
+        self._until(lambda: set(self.states().values()) == {"online"}, 30, "all to be online")
+        self._spread()
+
+    def _spread(self) -> None:
+        """One replica on each inference node again: replicas that moved stay where they are unless they are made anew."""
+        if sorted(row["node_name"] for row in self.replicas() if row["run"]) == HOMES:
+            return
+        model = self.api().find("models", MODEL, noun="model")
+        self.api().post(f"models/{model['id']}/disable")
+        wait_for(lambda: not self.replicas(), seconds=fair(20), what="all replicas to go", every=0.2)
+        self.api().post(f"models/{model['id']}/enable")
 
     def say(self) -> str:
         """What stands and what does not, for a failed test."""
@@ -285,7 +304,7 @@ class Cluster:
         try:
             lines += [
                 f"states {self.states()}",
-                f"replicas {[(r['node'], r['state'], r.get('code')) for r in self.replicas()]}",
+                f"replicas {[(r['node_name'], r['state'], r.get('code')) for r in self.replicas()]}",
             ]
             lines += [json.dumps(self.chat(model, max_tokens=2).json())[:300] for model in (MODEL, EXTERNAL)]
         except Exception as error:

@@ -4,8 +4,9 @@ All proxies of a cluster live on one event loop in a thread of its own; the meth
 other thread and have taken effect when they return.
 
     open        bytes pass
-    refuse      nobody listens: the connection is refused
-    silent      the connection is never made: the kernel drops the SYN, the caller waits for its connect timeout
+    refuse      nobody listens: the connection is refused, and those that stood before are reset
+    silent      the connection is never made: the kernel drops the SYN, the caller waits for its connect timeout;
+                those that stood before hang
     blackhole   the connection is made, nothing passes either way, also on connections that stood before
     mute        requests pass, answers do not
 """
@@ -123,8 +124,11 @@ class Link:
 
     # --- what tests do to it
 
-    def set(self, mode: Mode) -> None:
+    def set(self, mode: Mode, *, keep: bool = False) -> None:
+        """`keep`: connections that stand go on, as of a server that ends in peace."""
         self._links.run(self._set(mode))
+        if mode == "refuse" and not keep:
+            self.reset()
 
     def slow(self, *, rate: float = 0.0, delay: float = 0.0) -> None:
         """Answers pass at `rate` bytes a second, each piece `delay` seconds late."""

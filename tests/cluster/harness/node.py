@@ -13,10 +13,12 @@ from typing import Any
 
 import httpx
 
+from llmgw_site.lib.config import load
 from llmgw_site.up import http
 from tests import processes
 from tests.cluster.harness.links import Link
 from tests.processes import alive, fair, wait_for
+from workers.agent import modules
 
 CLIENT_PORT, NODE_PORT, METRICS_PORT = 8800, 8880, 8890
 LLMGW = [sys.executable, "-c", "from llmgw_site.cli.main import main; main()"]
@@ -126,7 +128,7 @@ class Node:
             if child is None or child.poll() is not None:
                 continue
             if name == "gateway" and self.link.mode == "open":
-                self.link.set("refuse")
+                self.link.set("refuse", keep=sign != signal.SIGKILL)
             child.send_signal(sign)
             if name in self._frozen:
                 self.thaw(name)
@@ -150,6 +152,12 @@ class Node:
         self.environ = {name: value for name, value in self.environ.items() if value or name not in environ}
         self.kill(*names, sign=signal.SIGTERM)
         self.start(*(names or self.services))
+
+    def reboot(self) -> None:
+        """The whole node ends and starts anew, as by `llmgw up`: modules that were stopped are forgotten."""
+        self.kill(sign=signal.SIGTERM)
+        modules.start(load(self.environ), joined=True)
+        self.start()
 
     def skew(self, seconds: float) -> None:
         """Let the clock of its processes be ahead by so much (they must have been started with `skewed()`)."""

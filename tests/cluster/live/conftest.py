@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.harness.cluster import Cluster, running
+from tests.processes import fair, wait_for
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +22,14 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     yield shared_cluster
     shared_cluster.mend()
     shared_cluster.until_whole()
+
+
+@pytest.fixture
+def one_router(cluster: Cluster) -> Cluster:
+    """Only r1 can be reached, so that it alone chooses, and has seen what happened before."""
+    cluster["r2"].link.set("refuse")
+    wait_for(cluster.answers, seconds=fair(10), what="an answer by r1")
+    return cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from routing.gateway.membership import FORWARDED, Marks
+from routing.domain.way import FORWARDED
+from routing.gateway.membership import Marks
 from tests.cluster.harness.calls import call
 from tests.cluster.harness.cluster import CONNECT, EXTERNAL, FIRST_BYTE, MODEL, SKIP, Cluster
 from tests.cluster.live.test_chat import INFERENCE, ROUTERS, an_id
@@ -18,14 +20,6 @@ from tests.processes import fair, wait_for
 
 LONG = {"max_tokens": 2000, "ignore_eos": True}
 """An answer that takes seconds."""
-
-
-@pytest.fixture
-def one_router(cluster: Cluster) -> Cluster:
-    """Only r1 can be reached, so that it alone has seen what happened before."""
-    cluster["r2"].link.set("refuse")
-    wait_for(lambda: cluster.answers(), seconds=fair(10), what="an answer by r1")
-    return cluster
 
 
 def peers(cluster: Cluster, model: str = MODEL, via: str = "r1") -> dict[str, dict[str, Any]]:
@@ -42,6 +36,7 @@ def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_whi
 ) -> None:
     cluster = one_router
     cluster["i1"].link.set(mode)
+    cluster["i1"].link.reset()  # only new connections tell what cannot be reached
     names = [an_id() for _ in range(8)]
     for name in names:
         answer = cluster.chat(request_id=name)
@@ -134,7 +129,7 @@ def test_a_node_that_accepts_and_never_answers_is_not_asked_twice_and_hurts_nobo
     began = time.monotonic()
     answer = _while_under_way(cluster, name, lambda node: None, model=model)
     assert answer.status_code == 504, answer.text
-    assert time.monotonic() - began < fair(FIRST_BYTE), "the operator's own value rules on every hop"
+    assert time.monotonic() - began < FIRST_BYTE * 0.75, "the operator's own value rules on every hop"
     assert [node for node in cluster.went(name) if node in INFERENCE] == [home]
     for _ in range(4):
         assert cluster.chat(EXTERNAL).status_code == 200
@@ -157,7 +152,7 @@ def test_a_stream_that_breaks_ends_with_an_error_event_and_is_recorded_as_failed
 
 
 def _stream(cluster: Cluster, name: str, act: Any, via: str = "e1") -> str:
-    """A long stream; act on its node once the first content came; all that the client saw."""
+    """A long stream; act on its node once the first content came; all that the client saw. It has no clean end."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "stream": True, **LONG}
     headers = {"authorization": f"Bearer {cluster.key}", "x-request-id": name}
     text, acted = "", False
@@ -165,12 +160,13 @@ def _stream(cluster: Cluster, name: str, act: Any, via: str = "e1") -> str:
         "POST", f"{cluster[via].url}/v1/chat/completions", json=body, headers=headers, timeout=fair(30), trust_env=False
     ) as answer:
         assert answer.status_code == 200
-        for piece in answer.iter_text():
-            text += piece
-            if not acted and text.count("data: ") > 2:
-                acted = True
-                (node,) = set(cluster.went(name)) & INFERENCE
-                act(node)
+        with contextlib.suppress(httpx.RemoteProtocolError):
+            for piece in answer.iter_text():
+                text += piece
+                if not acted and text.count("data: ") > 2:
+                    acted = True
+                    (node,) = set(cluster.went(name)) & INFERENCE
+                    act(node)
     return text
 
 
@@ -236,9 +232,13 @@ def test_the_edge_tells_no_address_of_an_internal_node(cluster: Cluster) -> None
 def test_a_request_that_was_forwarded_is_never_forwarded_again(cluster: Cluster) -> None:
     key = wait_for(lambda: cluster.api().all("keys"), what="keys")[0]
     marks = Marks(hop=FORWARDED, key=key["id"], project=str(key["project"]))
-    body = {"model": EXTERNAL, "messages": [{"role": "user", "content": "Hi."}]}
-    answer = call(cluster["r1"], cluster["r2"], "POST", "/v1/chat/completions", body, marks=marks)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (508, "already_forwarded")
+    cluster.serve("tiny-not-here", profile={"nodes": ["i2"]})
+    name = an_id()
+    for model in ("tiny-not-here", EXTERNAL):
+        body = {"model": model, "messages": [{"role": "user", "content": "Hi."}]}
+        answer = call(cluster["r1"], cluster["i1"], "POST", "/v1/chat/completions", body, marks=marks)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (508, "already_forwarded")
+    assert cluster.went(name) == []
     assert cluster.provider.seen == []
 
 

@@ -73,7 +73,7 @@ def test_f04_a_model_whose_agent_stalls_is_never_404(cluster: Cluster) -> None:
 
 
 def test_f45_the_first_request_after_an_idle_engine_was_killed_works(cluster: Cluster) -> None:
-    for via in ("i1", "e1"):
+    for via in ("c1", "e1"):
         for node in INFERENCE:
             for pid in cluster[node].engines(MODEL):
                 os.kill(pid, signal.SIGKILL)
@@ -145,16 +145,16 @@ def test_f67_a_node_whose_address_changes_is_found_at_the_new_one(cluster: Clust
 
 
 def test_a_node_whose_clock_jumps_an_hour_goes_on_calling_and_being_called(cluster: Cluster) -> None:
-    node = cluster.extra("i4", "inference,router")
+    node = cluster.extra("i4", "inference,router,edge")
     node.restart("gateway", "agent", **node.skewed())
     cluster.serve("tiny-late", profile={"nodes": ["i4"]})
     for hours in (1, -1, 0):
         node.skew(3600 * hours)
         wait_for(
-            lambda: cluster.answers("tiny-late", via="r1") and cluster.answers(via="i4") and cluster.states()["i4"] == "online",
+            lambda: cluster.answers("tiny-late") and cluster.answers(via="i4") and cluster.states()["i4"] == "online",
             seconds=fair(15), what=f"calls both ways with a clock {hours} h ahead", every=0.3,
         )  # fmt: skip
         for _ in range(3):
-            assert cluster.chat("tiny-late", via="r1").status_code == 200
+            assert cluster.chat("tiny-late").status_code == 200
             assert cluster.chat(via="i4").status_code == 200
         assert len(node.engines("tiny-late")) == 1

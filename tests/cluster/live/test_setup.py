@@ -29,12 +29,8 @@ def until(cluster: Cluster, node: str, module: str, state: str | None) -> None:
 
 
 def test_a_node_runs_the_modules_of_its_roles_and_no_others(cluster: Cluster) -> None:
-    assert {name: modules(cluster, name) for name in ("e1", "r1", "i1", "x1")} == {
-        "e1": {"edge": "running"},
-        "r1": {"router": "running"},
-        "i1": {"inference": "running"},
-        "x1": {"cloud": "running"},
-    }
+    for name, module in {"e1": "edge", "r1": "router", "i3": "inference", "x1": "cloud"}.items():
+        assert [other for other, state in modules(cluster, name).items() if state == "running"] == [module]
     assert modules(cluster, "c1")["controller"] == "running"
 
 
@@ -53,7 +49,7 @@ def test_the_setup_starts_a_module_at_once_and_a_stopped_one_is_listed_until_the
     cluster.setup({"i1": ["inference"]})
     until(cluster, "i1", "router", "stopped")
     wait_for(lambda: cluster.chat().status_code >= 500, seconds=fair(10), what="i1 to route no more", every=0.2)
-    cluster["i1"].restart("agent")
+    cluster["i1"].reboot()
     until(cluster, "i1", "router", None)
 
 
@@ -78,8 +74,7 @@ def test_a_node_that_the_setup_names_is_switched_there_and_nowhere_else(cluster:
     )
     refused = cluster.admin("PUT", "/api/v1/node/modules/router", via="r2", json={"state": "stopped"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "managed_by_cluster_setup")
-    assert modules(cluster, "r2") == {"router": "running"}
-    assert modules(cluster, "r1") == {"router": "running"}
+    assert modules(cluster, "r2")["router"] == "running"
     own = cluster.admin("PUT", "/api/v1/node/modules/router", via="r1", json={"state": "running"})
     assert own.status_code == 200, "a node that it does not name keeps its own"
 

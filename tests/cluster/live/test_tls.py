@@ -40,9 +40,9 @@ def call(caller: Node | None, callee: Node, *, signer: Node) -> httpx.Response:
 
 def test_nodes_that_advertise_https_verify_each_other_by_certificate(cluster: Cluster) -> None:
     i4 = secure(cluster, "i4", "inference")
-    i5 = secure(cluster, "i5", "inference,router")
+    i5 = secure(cluster, "i5", "inference,router,edge")
     cluster.serve("tiny-secret", profile={"nodes": ["i4"]})
-    for via in ("r1", "i5"):
+    for via in ("e1", "i5"):
         wait_for(
             lambda via=via: cluster.answers("tiny-secret", via=via),
             seconds=fair(15),
