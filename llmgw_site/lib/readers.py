@@ -1,0 +1,84 @@
+"""How the text of a setting becomes its value. Each raises ValueError that says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+
+def text(value: str) -> str:
+    return value
+
+
+def flag(value: str) -> bool:
+    low = value.strip().lower()
+    if low in ("1", "true", "yes", "on"):
+        return True
+    if low in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("write 1 or 0")
+
+
+def port(value: str) -> int:
+    if not value.isdecimal() or not 0 < int(value) < 65536:
+        raise ValueError("write a port number from 1 to 65535")
+    return int(value)
+
+
+def count(value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise ValueError("write a whole number of 1 or more")
+    return int(value)
+
+
+def seconds(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 10**7:
+        raise ValueError("write a number of seconds above 0, for example 30 or 0.5")
+    return number
+
+
+def days(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 10**5:
+        raise ValueError("write a number of days, or 0 for ever")
+    return number
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"write one of {', '.join(allowed)}")
+        return value
+
+    return read
+
+
+def names(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def url(*schemes: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value and urlsplit(value).scheme not in schemes:
+            raise ValueError(f"write an address that begins with {' or '.join(s + '://' for s in schemes)}")
+        return value
+
+    return read
+
+
+ROLES = ("controller", "edge", "router", "inference", "cloud", "data")
+
+
+def roles(value: str) -> tuple[str, ...]:
+    given = names(value)
+    for name in given:
+        if name not in ROLES:
+            raise ValueError(f"write roles of {', '.join(ROLES)}")
+    return given
