@@ -100,8 +100,9 @@ def check(setup: Setup, nodes: Sequence[SetupNode]) -> None:
         return
     after = [(node, roles_after(setup, node)) for node in nodes]
     controllers = [node for node, roles in after if Module.CONTROLLER.value in roles]
-    if not any(not _why_no_controller(node) for node in controllers):  # 3
-        why = "; ".join(f"{node.name} {_why_no_controller(node)}" for node in controllers) or "no node has the role"
+    reasons = {node.name: _why_no_controller(node, named=roles_of(setup, node) is not None) for node in controllers}
+    if all(reasons.values()):  # 3
+        why = "; ".join(f"{name} {reason}" for name, reason in reasons.items()) or "no node has the role"
         raise Refused(
             Kind.CONFLICT,
             "setup_without_controller",
@@ -129,8 +130,8 @@ def _unavailable(node: SetupNode) -> bool:
     return module is not None and module.state == ModuleState.UNAVAILABLE
 
 
-def _why_no_controller(node: SetupNode) -> str:
-    """Why this node would be no working controller; empty if it would."""
+def _why_no_controller(node: SetupNode, *, named: bool) -> str:
+    """Why this node would be no working controller; empty if it would. One that is named starts what was switched off."""
     module = node.module(Module.CONTROLLER.value)
     if node.offline:
         return "is offline"
@@ -140,4 +141,4 @@ def _why_no_controller(node: SetupNode) -> str:
         return "does not run it yet"
     if module.state == ModuleState.UNAVAILABLE:
         return "has no way to the cluster's stores" if module.code == STORE_NOT_SHARED else f"cannot: {module.message}"
-    return ""
+    return "has switched it off" if module.state == ModuleState.STOPPED and not named else ""

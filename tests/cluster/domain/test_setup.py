@@ -97,6 +97,12 @@ def test_a_setup_without_a_controller_that_works_is_refused_with_the_reason(
     assert words in error.message
 
 
+def test_a_controller_that_was_switched_off_on_its_node_counts_only_where_the_setup_names_it() -> None:
+    off = SetupNode(id="node_off", name="off", modules=(ModuleReport(name="controller", state="stopped"),))
+    assert "off has switched it off" in refused(a_setup(head=("router",)), HEAD, off).message
+    check(a_setup(head=("router",), off=("controller",)), [HEAD, off])
+
+
 def test_the_last_controller_may_go_when_another_runs_already() -> None:
     check(a_setup(head=("router",)), [HEAD, a_node("b", "controller", own=("controller",)), WORKER])
 
