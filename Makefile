@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: help install up test test-fast prove lint openapi fmt bench lock clean
+.PHONY: help install up test test-fast prove lint openapi fmt bench bench-heartbeats lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ fmt: $(VENV)/.ready-dev ## put the code into shape
 
 bench: $(VENV)/.ready-dev ## measure the data path beside nginx; writes var/bench/gateway.json
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-heartbeats: $(VENV)/.ready-dev ## measure what the heartbeats of 1,000 nodes cost a controller; writes var/bench/heartbeats.json
+	@$(BIN)/python -m tests.bench.heartbeats $(ARGS)
 
 lock: $(BIN)/uv ## write the locks anew from pyproject.toml
 	@scripts/lock.sh

@@ -29,16 +29,17 @@ from cluster.domain.types import LEGACY_MODULES, ModelView, NodeView, ProfileVie
 from cluster.models import ClusterIdentity, ClusterSetup, Job, Node, Replica
 from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
 
-_NOW = {
-    "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
-    "postgresql": "SELECT extract(epoch FROM clock_timestamp())",
+NOW = {
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "extract(epoch FROM clock_timestamp())",
 }
+"""Unix time by the database's clock, as an SQL expression."""
 
 
 def database_now() -> float:
     """Unix time by the database's clock, the one that all controllers share."""
     with connection.cursor() as cursor:
-        cursor.execute(_NOW[connection.vendor])
+        cursor.execute(f"SELECT {NOW[connection.vendor]}")
         return float(cursor.fetchone()[0])
 
 
@@ -215,6 +216,15 @@ def wanted_of(rows: list[Replica]) -> tuple[WantedReplica, ...]:
         for row in rows
         if row.run or row.state != ReplicaState.STOPPED
     )
+
+
+def wanted_dicts(rows: list[Replica]) -> list[dict[str, Any]]:
+    """`wanted_of` as plain dicts, as they go over the wire."""
+    return [
+        {"replica_id": row.id, "generation": row.generation, "run": row.run, "serve": row.serve}
+        for row in rows
+        if row.run or row.state != ReplicaState.STOPPED
+    ]
 
 
 def statuses(picture: World, now: float) -> tuple[Plan, dict[str, ModelStatus]]:

@@ -1,4 +1,4 @@
-"""The ASGI tree of `web`: Django for HTTP, Channels for websockets."""
+"""The ASGI tree of `web`: Django for HTTP, agents' calls by a shorter way, Channels for websockets."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "llmgw_site.settings")
 django_app = get_asgi_application()
 
 from cluster.consumers import websocket_urlpatterns  # noqa: E402 - needs Django set up
+from llmgw_site.node_calls import NodeCalls  # noqa: E402 - the same
 
 
 class SameOrigin:
@@ -38,5 +39,5 @@ class SameOrigin:
 
 
 application = ProtocolTypeRouter(
-    {"http": django_app, "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))}
+    {"http": NodeCalls(django_app), "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))}
 )

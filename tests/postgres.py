@@ -42,8 +42,9 @@ def _unprivileged() -> tuple[tuple[str, ...], int | None]:
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """A running server; gives its URL. Speed before safety: nothing in it outlives the block."""
+def server(*, durable: bool = False) -> Iterator[str]:
+    """A running server; gives its URL. Nothing in it outlives the block, so speed goes before safety unless it shall be
+    `durable`, for measurements."""
     prefix, owner = _unprivileged()
     place = Path(tempfile.mkdtemp(prefix="llmgw-pg-"))
     try:
@@ -55,8 +56,9 @@ def server() -> Iterator[str]:
             check=True, capture_output=True, cwd=place,
         )  # fmt: skip
         port = free_port()
-        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "max_connections": "100",
-                    "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "32MB"}  # fmt: skip
+        safe = "on" if durable else "off"
+        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": safe, "max_connections": "100",
+                    "synchronous_commit": safe, "full_page_writes": safe, "shared_buffers": "32MB"}  # fmt: skip
         argv = [*prefix, str(binaries() / "postgres"), "-D", str(data), "-p", str(port)]
         for name, value in settings.items():
             argv += ["-c", f"{name}={value}"]

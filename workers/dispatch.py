@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 JOBS_GROUP = "jobs"
 """The channel layer's group that pages of jobs listen to."""
-MAP_EVERY = 1.0
-"""Seconds in which one process makes the map once, however many nodes report something new."""
+NEWS_EVERY = 0.5
+"""Seconds in which one process publishes once, however many nodes report something new: they often start together."""
 STALE = 30.0
 """Seconds after which a wake-up is dropped unread, so that a worker that is far behind does not fall further."""
 PATIENCE = 2.0
@@ -51,8 +51,10 @@ def catalogue_is_new(**kwargs: Any) -> None:
 
 @receiver(signals.observed)
 def observed(**kwargs: Any) -> None:
-    publish_snapshot()
-    reconcile_now()
+    """A heartbeat brought news of replicas. Of many nodes' news at once this process makes one publication."""
+    if _news.now():
+        publish_snapshot()
+        reconcile_now()
 
 
 @receiver(signals.plan_applied)
@@ -69,19 +71,34 @@ def setup_changed(**kwargs: Any) -> None:
     reconcile_now()
 
 
-_last_map = 0.0
-
-
 @receiver(signals.members_changed)
 def members_changed(*, removed: Collection[str] = (), **kwargs: Any) -> None:
-    """The map is made anew at once; where it was a moment ago (many nodes start together), the next tick does it."""
-    global _last_map
-    now = time.monotonic()
-    if not removed and now - _last_map < MAP_EVERY:
-        reconcile_now()
-        return
-    _last_map = now
-    publish_map(removed)
+    """The map is made anew at once, for a removal whatever else goes on."""
+    if removed or _map.now():
+        publish_map(removed)
+
+
+class _Throttle:
+    """Lets something happen at once, but in one process not more often than every NEWS_EVERY seconds.
+
+    What comes before that is put off to the moment when it may happen: a worker looks then, at everything.
+    """
+
+    def __init__(self) -> None:
+        self._next = self._put_off = 0.0
+
+    def now(self) -> bool:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + NEWS_EVERY
+            return True
+        if self._put_off < self._next:
+            self._put_off = self._next
+            reconcile_now(delay=self._next - now)
+        return False
+
+
+_news, _map = _Throttle(), _Throttle()
 
 
 def publish_snapshot() -> None:
@@ -119,8 +136,8 @@ def job_changed(*, job_id: str, **kwargs: Any) -> None:
         event(log, "progress_not_sent", level=logging.DEBUG, job_id=job_id, reason=str(error))
 
 
-def reconcile_now() -> None:
-    _send("workers.tasks.reconcile.reconcile", queue="ticks", expires=5.0)
+def reconcile_now(*, delay: float = 0.0) -> None:
+    _send("workers.tasks.reconcile.reconcile", queue="ticks", countdown=delay or None, expires=delay + 5.0)
 
 
 def advance_later(job_id: str, *, delay: float = 0.0) -> None:

@@ -5,21 +5,19 @@ Signed calls of nodes only (cluster/services/calls.py), except for joining, wher
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import orjson
 from django.conf import settings
 from django.http import HttpRequest
 
-from cluster import signals
-from cluster.selectors import database_now
-from cluster.services import authority, hearing, joining, members, nodes
+from cluster import selectors, signals
+from cluster.services import authority, hearing, joining, members, nodes, setup
 from cluster.services.calls import Caller, decode, node_call, open_call
 from cluster.wire import (
     CertificateAnswer,
     CertificateRequest,
     Heartbeat,
     JoinRequest,
+    Wanted,
     WireError,
     from_dict,
     to_dict,
@@ -32,7 +30,7 @@ MAX_JOIN = 16 * 1024
 @open_call("POST", max_body=MAX_JOIN)
 def join(body: bytes) -> bytes:
     """A JoinRequest in, JoinAnswer out."""
-    return orjson.dumps(to_dict(joining.join(from_dict(JoinRequest, decode(body)), now=database_now())))
+    return orjson.dumps(to_dict(joining.join(from_dict(JoinRequest, decode(body)), now=selectors.database_now())))
 
 
 @node_call("POST")
@@ -45,22 +43,26 @@ def certificate(caller: Caller, request: HttpRequest) -> bytes:
 
 @node_call("POST")
 def heartbeat(caller: Caller, request: HttpRequest) -> bytes:
-    """A Heartbeat in, Wanted out. The map goes along where the node holds another one."""
+    """A Heartbeat in, Wanted out. The map goes along where the node holds another one.
+
+    What is told is put together from what the rows hold already: reading it into messages only to write them out again
+    would cost as much as all the rest.
+    """
     with hearing.counted():
         beat = from_dict(Heartbeat, decode(caller.body))
         if beat.node_id != caller.node.id:
             raise WireError(f"Heartbeat.node_id: {caller.node.id} signed, not {beat.node_id[:40]}")
-        wanted = nodes.heartbeat(node=caller.node, beat=beat, now=caller.now, call=caller.call, own=caller.own)
+        rows = nodes.observe(node=caller.node, beat=beat, now=caller.now, call=caller.call, heard_at=caller.heard_at)
         versions = [answer for _, answer in signals.snapshot_asked.send(sender=heartbeat, node=caller.node) if answer]
-        current = members.published_version() or members.publish().version
-        answer = to_dict(
-            replace(
-                wanted,
-                snapshot_version=versions[0] if versions else "",
-                heartbeat=settings.CONFIG.heartbeat,
-                map_version=current,
-            )
+        current = caller.map_version or members.publish().version
+        wanted = Wanted(
+            server_time=caller.now,
+            snapshot_version=versions[0] if versions else "",
+            heartbeat=settings.CONFIG.heartbeat,
+            map_version=current,
+            roles=setup.roles_by(caller.setup_mark, caller.node),
         )
+        answer = {**to_dict(wanted), "replicas": selectors.wanted_dicts(rows)}
         if beat.map_version != current:
             answer["map_version"], content = members.payload(current)
             answer["map"] = orjson.Fragment(content)
@@ -73,5 +75,5 @@ def heard(caller: Caller, request: HttpRequest) -> bytes:
 
     The question goes the way that heartbeats go, and its answer is written where theirs are.
     """
-    hearing.mark(now=caller.now, own=caller.own)
+    hearing.mark(now=caller.now)
     return b'{"heard":true}'

@@ -77,13 +77,15 @@ class Outcomes:
     """
 
     def __init__(self) -> None:
-        self._ends: deque[tuple[float, bool]] = deque(maxlen=2_000)
+        self._ends: deque[tuple[float, bool]] = deque()
+        self._worked = 0
 
     def note(self, worked: bool, now: float) -> None:
         self._ends.append((now, worked))
+        self._worked += worked
 
     def working(self, now: float) -> bool:
         """Whether at least half of them worked; true where there were none."""
         while self._ends and not 0 <= now - self._ends[0][0] <= REMEMBERED:
-            self._ends.popleft()
-        return 2 * sum(worked for _, worked in self._ends) >= len(self._ends)
+            self._worked -= self._ends.popleft()[1]
+        return 2 * self._worked >= len(self._ends)

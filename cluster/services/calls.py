@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from functools import lru_cache, wraps
 from threading import Lock
 from typing import Any
 
 import orjson
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
+from django.utils.dateparse import parse_datetime
 from django.views.decorators.csrf import csrf_exempt
 
 from cluster import selectors
 from cluster.domain import signing
-from cluster.models import ClusterIdentity, Node
+from cluster.models import Node
 from cluster.services import identity, nodes
 from cluster.wire import WireError
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
@@ -34,12 +37,14 @@ _seen_lock = Lock()
 class Caller:
     """A node that has proved who it is."""
 
-    node: Node
-    own: ClusterIdentity
+    node: Node  # with the columns that `_CALLER` reads; others are read where somebody asks for them
     key: bytes
     call: signing.Call
     body: bytes
     now: float  # Unix time of the database
+    heard_at: float | None  # when controllers last noted that they hear nodes
+    map_version: str  # published now; empty: none yet
+    setup_mark: str  # changes with the cluster setup; empty: there is none
 
     @property
     def nonce(self) -> str:
@@ -144,15 +149,23 @@ def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) ->
             "node_signature_required",
             "only nodes of this cluster are answered here, and this call carries no node's signature",
         )
-    node = Node.objects.filter(id=call.node).first()
+    node = _read(call.node)
     if node is None:  # 2
         text = f"node {call.node[:40]} is not in this cluster: let it join with a token (`llmgw node token`)"
         raise Refused(Kind.UNAUTHORIZED, "node_unknown", text)
-    own = ClusterIdentity.objects.get(id=ClusterIdentity.ONLY)
-    key = pairwise(identity.private_key(own), node.public_key)
-    now = selectors.database_now()
+    key = pairwise(identity.opened(node.own_sealed_key), node.public_key)
+    now = float(node.database_now)
     wrong = signing.verify(key, call, method=method, path=path, body=body, now=now)
-    caller = Caller(node=node, own=own, key=key, call=call, body=body, now=now)
+    caller = Caller(
+        node=node,
+        key=key,
+        call=call,
+        body=body,
+        now=now,
+        heard_at=_moment(node.own_listening_at),
+        map_version=node.published_map or "",
+        setup_mark=node.setup_mark or "",
+    )
     if node.removed_at is not None:
         refused = nodes.removed(node)
         raise refused if wrong == "bad_signature" else _ProvedRefused(caller, refused.code, refused.message)
@@ -166,6 +179,32 @@ def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) ->
         if not _seen.first(call, now=now):  # 4
             raise _ProvedRefused(caller, "call_repeated", "this very call was answered before")
     return caller
+
+
+_CALLER = """
+SELECT n.id, n.name, n.address, n.public_key, n.removed_at, n.last_seen_at, n.boot_id, n.modules, n.roles,
+       c.sealed_private_key AS own_sealed_key, c.listening_at AS own_listening_at, {now} AS database_now,
+       (SELECT m.epoch || ':' || CAST(m.counter AS varchar) FROM cluster_publishedmap m WHERE m.id = 'map')
+           AS published_map,
+       (SELECT CAST(s.version AS varchar) || ' ' || CAST(s.updated_at AS varchar) FROM cluster_clustersetup s
+           WHERE s.id = 'setup') AS setup_mark
+FROM cluster_node n CROSS JOIN cluster_clusteridentity c
+WHERE n.id = %s AND c.id = 'cluster'
+"""
+"""All that answering a call takes, in one query: a thousand nodes call every half minute."""
+
+
+def _read(node_id: str) -> Any:
+    rows = Node.objects.raw(_CALLER.format(now=selectors.NOW[connection.vendor]), [node_id])
+    return next(iter(rows), None)
+
+
+def _moment(value: Any) -> float | None:
+    """A time as the driver gives it where no model's field stands between."""
+    found = parse_datetime(value) if isinstance(value, str) else value
+    if found is None:
+        return None
+    return float((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
 
 def read_body(request: HttpRequest, most: int) -> bytes:

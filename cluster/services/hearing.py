@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from threading import Lock
 
 from cluster.domain.health import Outcomes
-from cluster.models import ClusterIdentity
 from cluster.services import identity
 from cluster.wire import WireError
 from llmgw_site.lib.errors import Kind, Refused
@@ -41,7 +40,7 @@ def working() -> bool:
         return _outcomes.working(time.monotonic())
 
 
-def mark(*, now: float, own: ClusterIdentity) -> None:
+def mark(*, now: float) -> None:
     """Note in the database that nodes are heard at this moment. Raises Refused `heartbeats_failing` where they are not.
 
     `now`: Unix time of the database.
@@ -49,7 +48,7 @@ def mark(*, now: float, own: ClusterIdentity) -> None:
     if not working():
         text = "most heartbeats of the last half minute failed here: the log of `web` says why"
         raise Refused(Kind.UNAVAILABLE, "heartbeats_failing", text)
-    identity.listened(now=now, row=own)
+    identity.listened(now=now)
 
 
 def forget() -> None:

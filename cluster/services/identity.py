@@ -53,12 +53,14 @@ def opened(sealed: str, *, about: str = "") -> str:
         ) from None
 
 
-def listened(*, now: float, row: ClusterIdentity | None = None) -> None:
+def listened(*, now: float, last: float | None = None) -> None:
     """Note that heartbeats are being processed (see cluster/domain/health.py). Written at most each MARK_EVERY s.
 
-    `row`: the identity, where it was read a moment ago.
+    `last`: when it was noted last, where that was read a moment ago.
     """
-    row = row or ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
+    if last is not None and 0 <= now - last < MARK_EVERY:
+        return
+    row = ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
     if row is None or (row.listening_at and 0 <= now - unix(row.listening_at) < MARK_EVERY):
         return
     marked = health.mark(listening_of(row), now)

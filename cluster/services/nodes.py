@@ -7,15 +7,15 @@ import socket
 from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+import orjson
+from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
 from catalog.services import events
 from cluster import selectors, signals
 from cluster.domain import signing
 from cluster.domain.states import ReplicaState
-from cluster.models import ClusterIdentity, Node, Replica
+from cluster.models import Node, Replica
 from cluster.selectors import from_unix
 from cluster.services import authority, hearing, identity, members, setup
 from cluster.wire import Heartbeat, ReplicaReport, Wanted, WireError, to_dict
@@ -119,53 +119,77 @@ def remove(*, node_id: str, actor: str, why: str = "") -> Node:
     return node
 
 
-def heartbeat(
-    *, node: Node, beat: Heartbeat, now: float, call: signing.Call | None = None, own: ClusterIdentity | None = None
-) -> Wanted:
-    """Write what the node sees and answer what it shall do. Costs the same few queries however much is said.
+def heartbeat(*, node: Node, beat: Heartbeat, now: float, call: signing.Call | None = None) -> Wanted:
+    """`observe`, and its outcome as the answer to a heartbeat."""
+    rows = observe(node=node, beat=beat, now=now, call=call)
+    return Wanted(server_time=now, replicas=selectors.wanted_of(rows), roles=setup.roles_for(node))
+
+
+def observe(
+    *, node: Node, beat: Heartbeat, now: float, call: signing.Call | None = None, heard_at: float | None = None
+) -> list[Replica]:
+    """Write what the node sees; its replicas as they stand then. Costs the same few queries however much is said.
 
     `now`: Unix time of the database. `node`: its row as it was read for this call. `call`: the signed call that brought
     it; one that is older than the last of this node is refused (`call_repeated`), whichever controller took that.
-    `own`: the cluster's identity, where it was read for this call.
+    `heard_at`: when controllers last noted that they hear nodes, where that is known.
     Only replicas whose report differs from their row are written, each by a conditional update of its own, so that a
     report about an older generation never overwrites a newer one, and no order of locks can meet another's.
     """
     fields = _node_fields(beat, call)
-    if not _newer(node, call, now).update(last_seen_at=Now(), **fields):
+    if not _write_node(node, fields, call, now):
         raise _older(node)
     if node.last_seen_at is None or any(getattr(node, name) != fields.get(name, node.address) for name in _IN_MAP):
         transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
     for name, value in {**fields, "last_seen_at": from_unix(now)}.items():
         setattr(node, name, value)
-    rows = list(Replica.objects.filter(node_id=node.id).order_by("id"))
+    rows = list(Replica.objects.raw("SELECT * FROM cluster_replica WHERE node_id = %s ORDER BY id", [node.id]))
     reports = {report.replica_id: report for report in beat.replicas}
     news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
     if news:
         transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
     if hearing.working():
-        identity.listened(now=now, row=own)
-    return Wanted(server_time=now, replicas=selectors.wanted_of(rows), roles=setup.roles_for(node))
+        identity.listened(now=now, last=heard_at)
+    return rows
 
 
 _IN_MAP = ("address", "modules")
 """What the module map says of a node, of all that it reports."""
 
 
-def _newer(node: Node, call: signing.Call | None, now: float) -> QuerySet[Node]:
-    """The row of this node, if this call is later than the last one that was taken.
+def _write_node(node: Node, fields: dict[str, Any], call: signing.Call | None, now: float) -> bool:
+    """Write these fields to the row of a node that is in the cluster, if this call is later than the last one taken.
 
     Each process remembers the calls that it answered, but there are several controllers.
     1. of the same boot: by its counter
     2. of another boot: by its time, for the calls of an earlier boot are older than what came since. Not where the
        database's clock was set back
+    Written without the ORM's work: every heartbeat comes through here.
     """
-    rows = Node.objects.filter(id=node.id, removed_at__isnull=True)
-    if call is None:
-        return rows
-    boot = call.boot[:64]
-    same = Q(boot_id=boot) & (Q(call_counter__isnull=True) | Q(call_counter__lt=call.counter))  # 1
-    seen = Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=from_unix(call.time)) | Q(last_seen_at__gt=from_unix(now))
-    return rows.filter(same | (~Q(boot_id=boot) & seen))  # 2
+    names = list(fields)
+    values = [_json(value) if isinstance(value, (dict, list)) else value for value in fields.values()]
+    sql = f"UPDATE cluster_node SET last_seen_at = %s, {', '.join(f'{name} = %s' for name in names)} "  # noqa: S608
+    sql += "WHERE id = %s AND removed_at IS NULL"
+    params = [_column(now), *values, node.id]
+    if call is not None:
+        sql += (
+            " AND ((boot_id = %s AND (call_counter IS NULL OR call_counter < %s))"  # 1
+            " OR (boot_id <> %s AND (last_seen_at IS NULL OR last_seen_at < %s OR last_seen_at > %s)))"  # 2
+        )
+        boot = call.boot[:64]
+        params += [boot, call.counter, boot, _column(call.time), _column(now)]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return bool(cursor.rowcount)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _column(seconds: float | None) -> Any:
+    """Unix time as the database keeps it."""
+    return connection.ops.adapt_datetimefield_value(None if seconds is None else from_unix(seconds))
 
 
 def _older(node: Node) -> Refused:
@@ -221,6 +245,9 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     changed = {name: value for name, value in fields.items() if getattr(row, name) != value}
     if not changed:
         return False
+    if changed.keys() <= set(_LOAD):
+        _write_load(row, {name: changed.get(name, getattr(row, name)) for name in _LOAD})
+        return False
     news = bool(changed.keys() & {"state", "code", "message"})
     if "state" in changed:
         changed["state_since"] = from_unix(now)
@@ -233,6 +260,23 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     for name, value in changed.items():
         setattr(row, name, value)
     return news
+
+
+_LOAD = ("in_flight", "last_used_at", "memory")
+"""What of a busy replica differs in every report."""
+
+
+def _write_load(row: Replica, load: dict[str, Any]) -> None:
+    """The same conditional update, without the ORM's work: most of what heartbeats write is this."""
+    seen = connection.ops.adapt_datetimefield_value(load["last_used_at"])
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE cluster_replica SET in_flight = %s, last_used_at = %s, memory = %s "
+            "WHERE id = %s AND generation = %s AND run = %s AND state = %s",
+            [load["in_flight"], seen, load["memory"], row.id, row.generation, row.run, row.state],
+        )
+    for name, value in load.items():
+        setattr(row, name, value)
 
 
 _TOLD = frozenset({ReplicaState.READY, ReplicaState.BACKOFF, ReplicaState.FAILED})

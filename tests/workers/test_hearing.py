@@ -97,12 +97,12 @@ def test_f06_heartbeats_that_all_fail_declare_nobody_offline_and_go_on_by_themse
     machines = [Machine(f"n{number}") for number in range(3)]
     assert [beat(listener, machine) for machine in machines] == [200, 200, 200]
     assert hearing.ask()
-    good = agent.nodes.heartbeat
+    good = agent.nodes.observe
 
     def broken(**kwargs: Any) -> Any:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(agent.nodes, "heartbeat", broken)
+    monkeypatch.setattr(agent.nodes, "observe", broken)
     for _ in range(10):
         clock += 31.0
         _pass(31.0)
@@ -111,7 +111,7 @@ def test_f06_heartbeats_that_all_fail_declare_nobody_offline_and_go_on_by_themse
         assert not hearing.ask()
         assert listening_at() == before
     assert states() == {NodeState.ONLINE}
-    monkeypatch.setattr(agent.nodes, "heartbeat", good)
+    monkeypatch.setattr(agent.nodes, "observe", good)
     assert beat(listener, machines[0]) == 200
     clock += 31.0
     assert [beat(listener, machine) for machine in machines] == [200, 200, 200]
@@ -124,14 +124,14 @@ def test_f06_one_node_whose_heartbeats_fail_makes_nobody_deaf(
     listener: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sick, *well = [Machine(f"n{number}") for number in range(3)]
-    good = agent.nodes.heartbeat
+    good = agent.nodes.observe
 
     def broken_for_one(**kwargs: Any) -> Any:
         if kwargs["node"].id == sick.node.id:
             raise RuntimeError("a defect that this node's report meets")
         return good(**kwargs)
 
-    monkeypatch.setattr(agent.nodes, "heartbeat", broken_for_one)
+    monkeypatch.setattr(agent.nodes, "observe", broken_for_one)
     for _ in range(3):
         assert [beat(listener, machine) for machine in (sick, *well)] == [500, 200, 200]
     assert hearing.ask()
