@@ -147,7 +147,7 @@ class Dispatch:
             return Own.CLOUD if self._cloud.serves(route) else None
         if not route.seats or not self._members.runs(Module.INFERENCE):
             return None
-        seat = choose(route, in_flight=self._flights.counts, dice=random.random(), session=session, without=without)
+        seat = choose(route, in_flight=self._flights.loads, dice=random.random(), session=session, without=without)
         return None if isinstance(seat, Refused) else seat
 
     def _not_ready(self, route: Route) -> Refused:

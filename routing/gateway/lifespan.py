@@ -21,6 +21,7 @@ from routing.gateway.app import App
 from routing.gateway.chat import Parts
 from routing.gateway.cloud import Cloud
 from routing.gateway.dispatch import Dispatch
+from routing.gateway.engines import Engines
 from routing.gateway.ledger import Ledger
 from routing.gateway.load import Flights, LoadReporter
 from routing.gateway.membership import Members
@@ -53,6 +54,7 @@ class Gateway:
         self.upstream = upstream or Upstream(connect_timeout=config.connect_timeout, limits=limits)
         self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
         self.table = Table(config, on_change=self._changed)
+        self.engines = Engines(self.upstream, self.flights, view=lambda: self.table.view)
         self.members = Members(config, clock)
         self.remote = Remote(self.members, self.upstream)
         self.rule = StoredRule(config.router_file)
@@ -95,7 +97,14 @@ class Gateway:
         self.table.look()
         self.members.look()
         self.rule.load()
-        for run in (self.table.watch, self.members.watch, self._reporter.run, self._poller.run, self._tick):
+        for run in (
+            self.table.watch,
+            self.members.watch,
+            self._reporter.run,
+            self._poller.run,
+            self.engines.run,
+            self._tick,
+        ):
             self._tasks.append(asyncio.get_running_loop().create_task(_for_ever(run)))
 
     @property
@@ -119,7 +128,7 @@ class Gateway:
             return Offer(model=route.model.name) if serves else None
         if not self.members.runs(Module.INFERENCE):
             return None
-        return own_offer(route, in_flight=self.flights.counts, said={})
+        return own_offer(route, in_flight=self.flights.loads, said=self.engines.facts)
 
     def _changed(self, view: View) -> None:
         self.flights.follow(view.replicas)

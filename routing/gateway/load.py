@@ -29,6 +29,8 @@ class Flights:
 
     def __init__(self, clock: Clock) -> None:
         self.counts: dict[str, int] = {}
+        self.foreign: dict[str, int] = {}
+        """Requests that an engine says it has beyond ours; never zero."""
         self.last_used: dict[str, float] = {}
         self.suspects: set[str] = set()
         self.replicas: Mapping[str, str] = {}
@@ -72,6 +74,14 @@ class Flights:
             },
             suspects=tuple(sorted(self.suspects)),
         )
+
+    @property
+    def loads(self) -> Mapping[str, int]:
+        """What runs and waits in each engine, whoever asked for it."""
+        counts, foreign = self.counts, self.foreign
+        if not foreign:
+            return counts
+        return {name: counts.get(name, 0) + foreign.get(name, 0) for name in counts.keys() | foreign.keys()}
 
     @property
     def total(self) -> int:

@@ -69,6 +69,8 @@ class ScriptedEngine:
     def __init__(self, *, port: int = 0) -> None:
         self.port = port
         self.requests: list[Seen] = []
+        self.says: dict[str, str | None] = {"/v1/models": None, "/metrics": None}  # None: 404
+        self.questions: list[str] = []
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -100,6 +102,10 @@ class ScriptedEngine:
         self._tasks.add(task)
         try:
             while (seen := await self._read(reader)) is not None:
+                if seen.path in self.says:
+                    self.questions.append(seen.path)
+                    await self._say(self.says[seen.path], writer)
+                    continue
                 self.requests.append(seen)
                 await self._watched(seen, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -107,6 +113,13 @@ class ScriptedEngine:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+    async def _say(self, text: str | None, writer: asyncio.StreamWriter) -> None:
+        """Answer a question about the engine itself."""
+        body = (text or "").encode()
+        status = "404 Not Found" if text is None else "200 OK"
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
 
     async def _read(self, reader: asyncio.StreamReader) -> Seen | None:
         try:
