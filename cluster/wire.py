@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
 def from_dict(kind: type[T], data: Any, where: str = "") -> T:
     """Read a message of this kind. Raises WireError on a wrong type or a missing field that has no default."""
     try:
-        return typing.cast(T, _reader(kind)(data))
+        return typing.cast(T, _reader(kind)(data))  # type: ignore[arg-type]
     except (_Mismatch, TypeError):
         return _from_dict(kind, data, where)  # once more, slowly: it finds the words, or accepts what is unusual
 
@@ -91,7 +91,7 @@ def _reader(hint: Any) -> Reader:
 
 
 def _message_reader(kind: type[Any]) -> Reader:
-    named = [(name, _reader(hint)) for name, hint in _hints(kind)]
+    named = [(name, _reader(hint)) for name, hint in _hints(kind)]  # type: ignore[arg-type]
 
     def read(data: Any) -> Any:
         _exactly(dict, data)

@@ -18,7 +18,7 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.urls import resolve
 
 from llmgw_site import api
-from llmgw_site.lib.errors import HTTP_STATUS
+from llmgw_site.lib.errors import HTTP_STATUS, envelope
 from llmgw_site.lib.units import MIB
 
 PREFIX = "/api/v1/agent/"
@@ -77,4 +77,4 @@ def _answer(scope: Any, body: bytes) -> HttpResponse:
         connection.close()
         known = isinstance(error, OperationalError)
         refused = api.as_refused(error, request) if known else api.internal(error, request)
-        return JsonResponse(api.envelope(refused), status=HTTP_STATUS[refused.kind])
+        return JsonResponse(envelope(refused), status=HTTP_STATUS[refused.kind])
