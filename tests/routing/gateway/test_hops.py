@@ -333,8 +333,8 @@ async def test_models_are_listed_at_the_edge_from_what_nodes_offer(tmp_path: Pat
         async def ids() -> list[str]:
             return [model["id"] for model in (await edge.client.get("/v1/models")).json()["data"]]
 
+        await until(lambda: edge.gateway.peers.heard_at(worker.node_id) is not None, seconds=15)
         assert await ids() == ["other", TINY]
-        await until(lambda: edge.gateway.peers.heard_at(worker.node_id) is not None)
         await town.unreachable(worker)
         async with asyncio.timeout(10):
             while await ids():
