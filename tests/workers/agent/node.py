@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -23,11 +24,13 @@ import orjson
 import uvicorn
 
 from cluster.domain import signing
+from cluster.domain.modules import ModuleMap
 from cluster.wire import (
     EnginesFile,
     Heartbeat,
     Load,
     LocalEngine,
+    Nudge,
     Serve,
     UsageBatch,
     Wanted,
@@ -67,7 +70,12 @@ class Controller:
         self.stored: list[str] = []
         self.refused: list[str] = []
         self.sign_with: bytes | None = KEY
-        self.status = 200
+        self.status, self.error = 200, "internal"
+        self.heartbeat = 0.1
+        self.map: ModuleMap | None = None
+        self.roles: tuple[str, ...] | None = None
+        self.connections = 0  # websockets that stand
+        self._nudges: list[tuple[Any, asyncio.AbstractEventLoop]] = []
         self._seen = signing.Seen()
         config = uvicorn.Config(
             self._app, host="127.0.0.1", port=self.port, log_config=None, lifespan="off", interface="asgi3"
@@ -87,7 +95,33 @@ class Controller:
         self._server.should_exit = True
         self._thread.join(10)
 
+    def nudge(self, **fields: Any) -> None:
+        """Through every websocket that stands."""
+        text = orjson.dumps(to_dict(Nudge(**fields))).decode()
+        for send, loop in list(self._nudges):
+            asyncio.run_coroutine_threadsafe(send({"type": "websocket.send", "text": text}), loop).result(5)
+
+    async def _websocket(self, scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        call = signing.read(headers)
+        good = call and not signing.verify(KEY, call, method="GET", path=scope["path"], body=b"", now=time.time())
+        if not good or self.status != 200:
+            await send({"type": "websocket.close", "code": 4403})
+            return
+        await send({"type": "websocket.accept"})
+        known = send, asyncio.get_running_loop()
+        self._nudges.append(known)
+        self.connections += 1
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        self._nudges.remove(known)
+        self.connections -= 1
+
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+            return
         body = b""
         while True:
             message = await receive()
@@ -116,13 +150,18 @@ class Controller:
 
     def _answer(self, path: str, query: str, body: bytes) -> tuple[int, bytes]:
         if self.status != 200:
-            return self.status, b'{"error": {"code": "internal"}}'
+            return self.status, orjson.dumps({"error": {"code": self.error}})
         if path.endswith("/heartbeat"):
             self.beats.append(from_dict(Heartbeat, orjson.loads(body)))
+            held = self.beats[-1].map_version
             wanted = Wanted(
-                server_time=time.time(), snapshot_version=self.snapshot_version, replicas=self.wanted, heartbeat=0.1
-            )
+                server_time=time.time(), snapshot_version=self.snapshot_version, replicas=self.wanted,
+                heartbeat=self.heartbeat, roles=self.roles, map_version=self.map.version if self.map else "",
+                map=self.map if self.map and self.map.version != held else None,
+            )  # fmt: skip
             return 200, orjson.dumps(to_dict(wanted))
+        if path.endswith("/certificate"):
+            return 503, b"{}"
         if path.endswith("/snapshot"):
             have = httpx.QueryParams(query).get("have")
             return (304, b"") if have == self.snapshot_version else (200, self.snapshot)
