@@ -8,19 +8,18 @@ loop's one thread; decisions are `routing.domain.nodes` and `routing.domain.offe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from cluster.domain.modules import MapNode, Module, ModuleMap
-from cluster.domain.states import NodeState
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Refused
 from routing.domain.affinity import session_of
 from routing.domain.choose import Route, Waiting, not_ready
-from routing.domain.nodes import Candidate, Rule, Strategy, Works, choose_node
-from routing.domain.offers import NodeOffers, Offer, listed, merged, newer, works
+from routing.domain.nodes import Candidate, Rule, Strategy, choose_node
+from routing.domain.offers import NodeOffers, Offer, listed, merged
+from routing.domain.rows import LOST, Row, module_for, placed_by_node, row_of
 from routing.domain.snapshot import ModelEntry
 from routing.gateway.table import View
 
@@ -42,18 +41,6 @@ class Cluster(Protocol):
     def runs(self, module: str) -> bool: ...
 
     def now(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A model on another node. `serving_state`, `code`, `message`: as the newer of node and snapshot says."""
-
-    node: MapNode
-    state: Works
-    serving_state: str
-    code: str = ""
-    message: str = ""
-    slots: int = 1
 
 
 class Standing:
@@ -99,7 +86,10 @@ class Peers:
         self._dice = dice
         self._latency: dict[tuple[str, str], tuple[float, float]] = {}  # moving average, and when it was last fed
         self._last: dict[str, str] = {}  # by model: the node chosen last
-        self._rows: dict[str, tuple[Row, ...]] = {}
+        self._offering: dict[str, set[str]] = {}  # by model: nodes that say they serve it, or are about to
+        self._nodes: dict[str, MapNode] = {}  # of the map
+        self._clouds: list[str] = []
+        self._rows: dict[str, tuple[Row, ...]] = {}  # made when they are asked for
         self._rows_of: tuple[View | None, ModuleMap | None] = (None, None)
 
     # --- a request ---
@@ -196,48 +186,38 @@ class Peers:
     # --- what there is ---
 
     def rows(self, model: ModelEntry) -> tuple[Row, ...]:
-        """The other nodes that serve this model or shall, those that are down or cannot included."""
-        view, nodes = self._view(), self._cluster.map
-        if self._rows_of[0] is not view or self._rows_of[1] is not nodes:
+        """The other nodes that serve this model or shall, those that are down or cannot included, by node id."""
+        view, known = self._view(), self._cluster.map
+        if self._rows_of[0] is not view or self._rows_of[1] is not known:
+            if self._rows_of[1] is not known:
+                self._nodes = {node.node_id: node for node in known.nodes} if known is not None else {}
+                self._clouds = [node_id for node_id, node in self._nodes.items() if node.runs(Module.CLOUD)]
             self._rows.clear()
-            self._rows_of = view, nodes
+            self._last = {name: node_id for name, node_id in self._last.items() if name in view.routes}
+            self._rows_of = view, known
         rows = self._rows.get(model.name)
         if rows is None:
-            rows = self._rows[model.name] = tuple(self._find(model, nodes, view.made_at))
+            rows = self._rows[model.name] = tuple(self._find(model, view.made_at))
         return rows
 
-    def _find(self, model: ModelEntry, nodes: ModuleMap | None, made_at: float) -> list[Row]:
-        """1. nodes that run the module and are not offline, by what is known of the model there; 2. the others."""
-        if nodes is None:
-            return []
-        placed = {item.node_id: item for item in reversed(model.placed) if item.state != "ready"}
-        placed.update((item.node_id, item) for item in model.placed if item.state == "ready")
-        module = Module.CLOUD if model.external is not None else Module.INFERENCE
-        rows = []
-        for node in nodes.nodes:
-            if node.node_id == self._cluster.node_id:
-                continue
-            standing = self.standings.get(node.node_id)
-            offer = standing.offers.get(model.name) if standing is not None and standing.offers is not None else None
-            seat = placed.get(node.node_id)
-            if offer is None and seat is None and not (model.external is not None and node.runs(module)):
-                continue
-            if node.state == NodeState.OFFLINE or not node.runs(module):  # 2
-                rows.append(Row(node=node, state=Works.CANNOT, serving_state="lost", message=_away(node, module)))
-                continue
-            heard_at = standing.heard_at if standing is not None else 0.0
-            offer = newer(offer, seat, heard_at=heard_at, made_at=made_at)  # 1
-            rows.append(
-                Row(
-                    node=node,
-                    state=works(offer.serving_state) if offer is not None else Works.UNKNOWN,
-                    serving_state=offer.serving_state if offer is not None else "unknown",
-                    code=offer.code if offer is not None else "",
-                    message=offer.message if offer is not None else "",
-                    slots=offer.slots if offer is not None else 1,
+    def _find(self, model: ModelEntry, made_at: float) -> Iterator[Row]:
+        """Where it is placed, where it is offered, and for an external model every node that runs cloud."""
+        placed, module = placed_by_node(model.placed), module_for(model)
+        wanted = {*placed, *self._offering.get(model.name, ())}
+        if model.external is not None:
+            wanted.update(self._clouds)
+        for node_id in sorted(wanted - {self._cluster.node_id}):
+            node, standing = self._nodes.get(node_id), self.standings.get(node_id)
+            if node is not None:
+                offers = standing.offers if standing is not None else None
+                yield row_of(
+                    node,
+                    module,
+                    offer=offers.get(model.name) if offers is not None else None,
+                    placed=placed.get(node_id),
+                    heard_at=standing.heard_at if standing is not None else 0.0,
+                    made_at=made_at,
                 )
-            )
-        return rows
 
     def refusal(self, route: Route) -> Refused:
         """503, never 404: the model is in the catalogue, whatever becomes of its nodes."""
@@ -301,7 +281,7 @@ class Peers:
 
     def _up(self, row: Row) -> bool:
         standing = self.standings.get(row.node.node_id)
-        return row.serving_state != "lost" and (standing is None or not standing.silent)
+        return row.serving_state != LOST and (standing is None or not standing.silent)
 
     # --- what the others say ---
 
@@ -309,36 +289,42 @@ class Peers:
         """It answered the question what it serves; None: with something that cannot be used."""
         standing = self.standings.setdefault(node_id, Standing())
         standing.silent, standing.down_since = False, None
-        standing.offers = None if offers is None else {offer.model: offer for offer in offers.models}
         standing.heard_at = self._cluster.now()
-        self._rows.clear()
+        self._take(node_id, standing, None if offers is None else {offer.model: offer for offer in offers.models})
 
     def silent(self, node_id: str) -> None:
         """It did not answer the question: it is left out until it does, and what it served is forgotten."""
         standing = self.standings.setdefault(node_id, Standing())
-        standing.silent, standing.offers = True, None
+        standing.silent = True
         if standing.down_since is None:
             standing.down_since = self._clock.monotonic()
-        self._rows.clear()
+        self._take(node_id, standing, None)
 
     def unknown(self, node_id: str) -> None:
         """It is no longer asked, so nothing is known of what it serves."""
         standing = self.standings.get(node_id)
         if standing is not None:
-            standing.silent, standing.offers = False, None
-            self._rows.clear()
+            standing.silent = False
+            self._take(node_id, standing, None)
+
+    def _take(self, node_id: str, standing: Standing, offers: dict[str, Offer] | None) -> None:
+        """Only the rows that this concerns are made anew."""
+        before, standing.offers = standing.offers or {}, offers
+        for name in before.keys() - (offers or {}).keys():
+            self._offering[name].discard(node_id)
+            if not self._offering[name]:
+                del self._offering[name]
+        for name in offers or ():
+            self._offering.setdefault(name, set()).add(node_id)
+        for name in before.keys() | (offers or {}).keys():
+            self._rows.pop(name, None)
 
     def keep(self, node_ids: Collection[str]) -> None:
         """Forget the nodes that are no longer in the map; what is in progress there ends by itself."""
         for node_id in [item for item in self.standings if item not in node_ids]:
+            self.unknown(node_id)
             del self.standings[node_id]
         for node_id in [item for item in self.unreachable_counts if item not in node_ids]:
             del self.unreachable_counts[node_id]
         for key in [item for item in self._latency if item[0] not in node_ids]:
             del self._latency[key]
-
-
-def _away(node: MapNode, module: Module) -> str:
-    """Why a node in the map cannot answer, for people."""
-    what = "its node is offline" if node.state == NodeState.OFFLINE else f"its node does not run {module}"
-    return f"{what}, {node.maintenance}: {node.maintenance_why}" if node.maintenance else what

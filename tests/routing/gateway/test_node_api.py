@@ -13,7 +13,8 @@ import pytest
 
 from catalog.domain import keys
 from cluster.domain.modules import SwitchesFile
-from cluster.wire import from_dict
+from cluster.wire import from_dict, to_dict
+from llmgw_site.lib.config import Config
 from llmgw_site.lib.files import private_folder
 from routing.domain.snapshot import AdminEntry, ModelEntry, Placed
 from routing.gateway.node_api import MOST, NodeApi
@@ -21,7 +22,7 @@ from routing.gateway.peers import Peers
 from routing.gateway.strategy import StoredRule
 from routing.gateway.table import View
 from tests.routing.gateway.fake_cluster import SELF, FakeClock, FakeCluster, map_node, view_of
-from tests.routing.gateway.rig import config_for
+from tests.routing.gateway.rig import config_for, rig, snapshot
 
 TOKEN = keys.make(keys.TOKEN_PREFIX, entropy=b"a" * 32)
 OLD = keys.make(keys.TOKEN_PREFIX, entropy=b"b" * 32)
@@ -260,3 +261,20 @@ async def test_a_defect_is_500_and_shows_nothing(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(it.peers, "shown", lambda model: 1 / 0)
         error = refused(await it.client.get("/api/v1/cloud/peers"), 500, "internal_error")
         assert "division" not in str(error)
+
+
+async def test_they_are_reached_through_the_client_listener_and_kept_across_a_restart(tmp_path: Path) -> None:
+    admins = (AdminEntry(token_id="t", sha256=TOKEN.sha256, user="ann"),)
+    headers = {"authorization": f"Bearer {TOKEN.text}"}
+
+    def prepare(config: Config) -> None:
+        config.snapshot_file.write_bytes(orjson.dumps(to_dict(snapshot(admins=admins))))
+
+    async with rig(tmp_path, prepare=prepare) as gw:
+        assert (await gw.client.get("/api/v1/node/map", headers=headers)).json()["nodes"] == []
+        put = await gw.client.put("/api/v1/router/strategy", headers=headers, json={"strategy": "least_latency"})
+        assert put.status_code == 200
+        refused(await gw.client.get("/api/v1/router/strategy"), 401, "admin_token_needed")
+    async with rig(tmp_path, prepare=prepare) as gw:
+        shown = await gw.client.get("/api/v1/router/strategy", headers=headers)
+        assert shown.json()["strategy"] == "least_latency"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from cluster.domain.modules import MapNode
 from llmgw_site.lib.config import load
@@ -16,6 +18,8 @@ from routing.domain.choose import Route
 from routing.domain.nodes import Rule, Strategy
 from routing.domain.offers import NodeOffers, Offer
 from routing.domain.snapshot import External, ModelEntry, Placed
+from routing.gateway.load import Flights
+from routing.gateway.metrics import Metrics
 from routing.gateway.peers import FRESH, Peers
 from tests.routing.gateway.fake_cluster import SELF, FakeClock, FakeCluster, map_node, view_of
 
@@ -328,7 +332,56 @@ def test_disabled_models_are_not_listed_and_what_engines_say_is_kept() -> None:
     assert world.peers.listed_one(Route(model=model("off", enabled=False))) is None
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_that_are_remembered_are_those_that_would_be_found_anew(seed: int) -> None:
+    dice = random.Random(seed)
+    nodes = [map_node(name) for name in "abcd"]
+    models = [
+        model(name, *(f"{n}:{dice.choice(('ready', 'starting'))}" for n in dice.sample("abcd", 2))) for name in "mnop"
+    ]
+    world = World(*nodes, models=tuple(models))
+    for _ in range(200):
+        world.clock.at += 1
+        name = dice.choice("abcd")
+        match dice.randrange(6):
+            case 0:
+                world.peers.silent(f"node_{name}")
+            case 1:
+                world.peers.unknown(f"node_{name}")
+            case 2:
+                world.cluster.set(*dice.sample(nodes, dice.randint(1, 4)))
+                assert world.cluster.map is not None
+                world.peers.keep({node.node_id for node in world.cluster.map.nodes})
+            case _:
+                world.hear(name, *(f"{item}:{dice.choice(('ready', 'draining'))}" for item in dice.sample("mnop", 2)))
+        kept = {entry.name: world.peers.rows(entry) for entry in models}
+        world.peers._rows.clear()
+        assert kept == {entry.name: world.peers.rows(entry) for entry in models}
+        offering = {name for node in world.peers.standings.values() for name in node.offers or ()}
+        assert set(world.peers._offering) == offering
+
+
 # --- for administrators
+
+
+def test_metrics_have_a_series_for_each_other_node_and_none_for_one_that_went() -> None:
+    world = World(A, B, map_node("me", node_id=SELF))
+    metrics = Metrics(Flights(world.clock))
+    metrics.follow(world.peers, world.cluster)
+    world.peers.enter("node_a", "m")
+    world.peers.enter("node_a", "n")
+    world.peers.unreachable("node_b")
+
+    def shown() -> list[str]:
+        lines = generate_latest(metrics.registry).decode().splitlines()
+        return [line for line in lines if line.startswith("llmgw_node_")]
+
+    assert shown() == [
+        'llmgw_node_requests_in_flight{node="a"} 2.0', 'llmgw_node_requests_in_flight{node="b"} 0.0',
+        'llmgw_node_unreachable_total{node="a"} 0.0', 'llmgw_node_unreachable_total{node="b"} 1.0',
+    ]  # fmt: skip
+    world.cluster.set(A)
+    assert shown() == ['llmgw_node_requests_in_flight{node="a"} 2.0', 'llmgw_node_unreachable_total{node="a"} 0.0']
 
 
 def test_what_is_shown_of_the_nodes_of_a_model() -> None:
