@@ -1,0 +1,126 @@
+"""Heartbeats that go on whatever happens, certificates that are renewed, an address that is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from cluster.domain import signing
+from cluster.wire import Heartbeat, Wanted, from_dict, to_dict
+from llmgw_site.lib.config import load
+from tests.workers.agent.test_join import Authority
+from workers.agent import address, reporting
+from workers.agent.clients import Clients
+from workers.agent.identity import Identity
+from workers.agent.link import Link
+from workers.agent.loop import Agent
+from workers.agent.modules import Modules
+from workers.agent.node_map import NodeMap
+from workers.agent.renewal import Renewal
+from workers.agent.reporting import Reporter
+from workers.agent.tls import Tls
+
+IDENTITY = Identity(node_id="node_1", private_key="11" * 32, controller_public_key=signing.public_hex("22" * 32))
+KEY = signing.pairwise_key("22" * 32, signing.public_hex("11" * 32))
+
+
+class Bench:
+    """A reporter whose controller is a function."""
+
+    def __init__(self, data: Path, **environ: str) -> None:
+        self.beats: list[Heartbeat] = []
+        self.raising = 0
+        self.config = load({"LLMGW_DATA": str(data), **environ})
+        self.agent = Agent(self.config)
+        transport = httpx.MockTransport(self.answer)
+        clients = Clients(httpx.AsyncClient(transport=transport))
+        self.link = Link(("http://c",), IDENTITY, boot_id="b", clock=time.time, clients=clients)
+        self.reporter = Reporter(
+            self.config, self.agent, self.link, node_id="node_1", boot_id="b",
+            node_map=NodeMap(self.config.map_file, time.time),
+            modules=Modules(self.config, joined=False, assigned=None, before=None),
+        )  # fmt: skip
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if self.raising:
+            self.raising -= 1
+            raise ZeroDivisionError("a defect in one beat")
+        self.beats.append(from_dict(Heartbeat, orjson.loads(request.content)))
+        body = orjson.dumps(to_dict(Wanted(server_time=time.time(), heartbeat=0.05)))
+        signature = signing.sign_answer(KEY, nonce=request.headers[signing.SIGNATURE], status=200, body=body)
+        return httpx.Response(200, content=body, headers={signing.SIGNATURE: signature})
+
+    async def until_beats(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.beats) < count:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    monkeypatch.setattr(reporting, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(reporting, "ADDRESS_EVERY", 0.1)
+    bench = Bench(tmp_path / "data")
+    yield bench
+    await bench.agent.stop()
+
+
+async def test_f06_a_heartbeat_that_raises_is_followed_by_the_next(bench: Bench) -> None:
+    bench.raising = 3
+    bench.agent.background(bench.reporter.run_heartbeats)
+    await bench.until_beats(3)
+    assert bench.raising == 0
+
+
+async def test_f67_another_address_of_this_machine_is_told_with_the_next_heartbeat(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = ["http://10.0.0.7:8880"]
+    found: Any = lambda **asked: now[0]  # noqa: E731
+    monkeypatch.setattr(address, "advertised", found)
+    bench.agent.background(bench.reporter.run_heartbeats, bench.reporter.run_watch)
+    await bench.until_beats(1)
+    assert bench.beats[0].address == "http://10.0.0.7:8880"
+    now[0] = "http://10.0.0.8:8880"
+    async with asyncio.timeout(20):
+        while bench.beats[-1].address != "http://10.0.0.8:8880":
+            await asyncio.sleep(0.01)
+
+
+async def test_what_a_node_is_stands_in_its_first_heartbeat(bench: Bench) -> None:
+    bench.agent.background(bench.reporter.run_heartbeats)
+    await bench.until_beats(1)
+    beat = bench.beats[0]
+    assert (beat.node_id, beat.address) == ("node_1", "http://127.0.0.1:8880")
+    assert {item.name: item.state for item in beat.modules}["inference"] == "running"
+    assert "controller" in beat.roles
+
+
+async def test_a_missing_certificate_is_asked_for_with_a_key_that_stays_here(tmp_path: Path) -> None:
+    authority, said = Authority(), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        said.append(request.content.decode())
+        csr = orjson.loads(request.content)["csr"]
+        body = orjson.dumps({"certificate": authority.certificate(csr), "ca_certificate": authority.pem})
+        signature = signing.sign_answer(KEY, nonce=request.headers[signing.SIGNATURE], status=200, body=body)
+        return httpx.Response(200, content=body, headers={signing.SIGNATURE: signature})
+
+    tls = Tls(tmp_path)
+    clients = Clients(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+    link = Link(("http://c",), IDENTITY, boot_id="b", clock=time.time, clients=clients)
+    renewal = asyncio.ensure_future(Renewal(link, tls, removed=lambda: None).run())
+    async with asyncio.timeout(20):
+        while tls.due(datetime.now(UTC).timestamp()):
+            await asyncio.sleep(0.01)
+    renewal.cancel()
+    assert "PRIVATE" not in "".join(said)
+    assert (tmp_path / "node.key").stat().st_mode & 0o777 == 0o600
