@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -109,10 +110,16 @@ def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context:
     )
 
 
+_SIZE = re.compile(r"\b\d+(\.\d+)? (B|[KMGT]iB)\b")
+
+
 def digest(snapshot: Snapshot) -> str:
-    """Of everything that nodes act on: not the version, not the time."""
+    """Of everything that nodes act on: not the version, not the time, and no sizes in the words of a reason: how much
+    memory is free somewhere changes with each heartbeat, and must not have a whole cluster fetch the snapshot anew."""
     told: dict[str, Any] = to_dict(snapshot)
     del told["version"], told["made_at"]
+    for model in told["models"]:
+        model["reason"] = _SIZE.sub("?", model["reason"])
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

@@ -14,7 +14,8 @@ from django.utils import timezone
 from catalog.models import ApiKey, Model
 from catalog.services import keys
 from cluster.selectors import database_now
-from cluster.wire import WireError, from_dict
+from cluster.wire import Hardware, WireError, from_dict
+from llmgw_site.lib.units import GIB
 from routing import selectors, services
 from routing.domain.snapshot import Snapshot
 from routing.models import PublishedSnapshot, UsageRecord
@@ -50,6 +51,19 @@ def test_the_version_rises_only_when_something_that_nodes_act_on_changed() -> No
     assert second == f"{epoch}:{int(counter) + 1}"
     assert published().models[0].code == "model_disabled"
     assert published().models[0].replicas == ()
+
+
+def test_memory_that_changes_by_a_little_makes_no_new_version() -> None:
+    a_model_row(profile={"memory": 100 * GIB})
+    machine = Machine()
+    versions = set()
+    for free in (3, 4, 5):
+        machine.heartbeat(hardware=Hardware(cores=4, memory_total=200 * GIB, memory_available=free * GIB))
+        versions.add(services.publish())
+    assert len(versions) == 1
+    assert f"{published().models[0].reason}".endswith("are free for it now")
+    machine.heartbeat(hardware=Hardware(cores=4, memory_total=50 * GIB, memory_available=free * GIB))
+    assert services.publish() not in versions
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
