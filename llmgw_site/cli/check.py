@@ -65,7 +65,7 @@ def data_folder(config: Config) -> list[str]:
 
 def ports(config: Config) -> list[str]:
     """Free, unless our own `up` holds them."""
-    if (config.data / "quickstart.env").exists() and _is_locked(config):
+    if _is_locked(config):
         return []
     from llmgw_site.up.ports import problems
 
@@ -85,12 +85,19 @@ def _is_locked(config: Config) -> bool:
     return False
 
 
+def _joined(config: Config) -> bool:
+    """Whether this folder is a node of a cluster that another machine's controllers keep."""
+    from llmgw_site.up.node import identity_of
+
+    return identity_of(config) is not None
+
+
 def engine(config: Config) -> list[str]:
     """Something that can run a model, and the quickstart model's file."""
     problems = []
     if find_spec("xllamacpp") is None:
         problems.append("no engine: install the extra `llama` (package xllamacpp), or serve from other nodes only")
-    if config.quickstart:
+    if config.quickstart and not _joined(config):
         from llmgw_site.up.quickstart import weights
 
         try:
@@ -103,6 +110,8 @@ def engine(config: Config) -> list[str]:
 def broker(config: Config) -> list[str]:
     """A Valkey that can be started, or the one that is named answers."""
     if not config.redis_url:
+        if _joined(config):  # a node of another machine's cluster needs none
+            return []
         from llmgw_site.up.valkey import program
 
         try:
