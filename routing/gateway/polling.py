@@ -21,6 +21,7 @@ from cluster.wire import WireError, from_dict
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
+from llmgw_site.lib.units import KIB, MIB
 from routing.domain.offers import NodeOffers
 from routing.gateway.peers import Cluster, Peers
 from routing.gateway.remote import Answer
@@ -35,6 +36,8 @@ AGAIN = 5.0
 """Seconds after which a node that did not answer is asked again, if that is sooner than the next time."""
 AT_ONCE = 32
 """Questions under way at the same time."""
+MOST, SMALL = MIB, 64 * KIB
+"""Bytes of an answer that are read at all, and that are read on the event loop; more takes a thread."""
 LOOK = 0.2
 """Seconds between two looks at who is due."""
 
@@ -129,13 +132,11 @@ class Poller:
             self._due[node_id] = self._clock.monotonic() + min(AGAIN, self._refresh)
             self._note(node, f"{type(error).__name__}: {error}")
             return
-        wrong = f"status {answer.status}" if answer.status != 200 else ""
-        offers = None
-        if not wrong:
-            try:
-                offers = from_dict(NodeOffers, orjson.loads(answer.body))
-            except (orjson.JSONDecodeError, WireError) as error:
-                wrong = str(error)
+        offers, wrong = None, ""
+        try:
+            offers = await asyncio.to_thread(_read, answer) if len(answer.body) > SMALL else _read(answer)
+        except (orjson.JSONDecodeError, WireError) as error:
+            wrong = str(error)
         self._peers.heard(node_id, offers)  # 2 3
         self._note(node, wrong)
 
@@ -145,3 +146,10 @@ class Poller:
             name = "peer_failing" if wrong else "peer_answers"
             level = logging.WARNING if wrong else logging.INFO
             event(log, name, level=level, node=node.name, node_id=node.node_id, why=wrong[:300] or None)
+
+
+def _read(answer: Answer) -> NodeOffers:
+    """Raises WireError, or orjson.JSONDecodeError."""
+    if answer.status != 200 or len(answer.body) > MOST:
+        raise WireError(f"status {answer.status}, {len(answer.body)} bytes")
+    return from_dict(NodeOffers, orjson.loads(answer.body))

@@ -17,10 +17,11 @@ from routing.domain.offers import NodeOffers, Offer
 from routing.domain.snapshot import ModelEntry, Placed
 from routing.gateway import polling
 from routing.gateway.peers import Peers
-from routing.gateway.polling import PATH, TIMEOUT, Poller
+from routing.gateway.polling import MOST, PATH, TIMEOUT, Poller
 from routing.gateway.remote import Answer
 from routing.gateway.upstream import Broken, NotReached, TooSlow
 from tests.routing.gateway.fake_cluster import SELF, FakeClock, FakeCluster, map_node, view_of
+from tests.routing.gateway.rig import until
 
 CONFIG = load({})
 A, B = map_node("a"), map_node("b")
@@ -146,6 +147,7 @@ async def test_f07_a_node_that_does_not_answer_is_asked_again_soon_and_the_bad_s
         Answer(status=200, headers=[], body=b"<html>"),
         Answer(status=200, headers=[], body=b"[]"),
         Answer(status=200, headers=[], body=b'{"node_id":"n","models":[{"model":7}]}'),
+        Answer(status=200, headers=[], body=b" " * (MOST + 1)),
         Answer(status=500, headers=[], body=b""),
         Answer(status=401, headers=[], body=b"{}"),
     ],
@@ -154,9 +156,20 @@ async def test_garbage_of_one_node_spoils_nothing_and_marks_nobody(garbage: Answ
     world = World(A, B)
     world.answers["a"] = garbage
     await world.turn()
-    assert (world.state("a"), world.state("b")) == ("garbage", "known")
+    await until(lambda: world.state("a") == "garbage")
+    assert world.state("b") == "known"
     assert world.peers.down_for("node_a") is None
     assert list(world.peers.listed()) == ["m"]
+
+
+async def test_a_long_answer_is_read_beside_the_event_loop() -> None:
+    world = World(A)
+    world.answers["a"] = offers(*(f"model-{number}" for number in range(2000)))
+    await world.turn()
+    await until(lambda: world.state("a") == "known")
+    offered = world.peers.standings["node_a"].offers
+    assert offered is not None
+    assert len(offered) == 2000
 
 
 async def test_a_slow_node_delays_no_other_and_is_not_asked_twice_at_once() -> None:
