@@ -66,10 +66,10 @@ class App:
             if self._node_api.serves(path):
                 await self._node_api(scope, receive, send)
                 return
-            if not self._members.runs(Module.CONTROLLER):
-                await self._no_web(path, send)
-                return
-        await self._web(scope, receive, send)
+        if self._members.runs(Module.CONTROLLER):
+            await self._web(scope, receive, send)
+        else:
+            await self._no_web(scope, receive, send)
 
     async def passed_on(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
         """A request that another node passed on; its signature holds, its body is not proved yet."""
@@ -79,13 +79,16 @@ class App:
             work = _not_allowed("POST")
         await self._run(scope, receive, send, endpoint, work, caller)
 
-    async def _no_web(self, path: str, send: Send) -> None:
-        """1. the controller was switched off here: 503 `module_stopped`; 2. it never ran here: 404."""
-        refused = stopped(Module.CONTROLLER)  # 1
-        if not self._members.stopped(Module.CONTROLLER):  # 2
-            text = f"There is no {path[:200]} on this node: console and admin API are on the controllers."
-            refused = Refused(Kind.NOT_FOUND, "not_found", text)
-        await send_refusal(send, refused)
+    async def _no_web(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """1. a websocket is refused; 2. the controller was switched off here: 503 `module_stopped`; 3. it never ran: 404."""
+        if scope["type"] != "http":  # 1
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+        elif self._members.stopped(Module.CONTROLLER):  # 2
+            await send_refusal(send, stopped(Module.CONTROLLER))
+        else:  # 3
+            text = f"There is no {scope['path'][:200]} on this node: console and admin API are on the controllers."
+            await send_refusal(send, Refused(Kind.NOT_FOUND, "not_found", text))
 
     def _other(self, path: str, method: str) -> tuple[str, Work]:
         if path == listing.PATH or (path.startswith(listing.PATH + "/") and len(path) > len(listing.PATH) + 1):

@@ -76,7 +76,7 @@ class Generate:
             raise Refused(
                 Kind.INVALID, "unsupported_content_encoding", "A compressed request body is not read: send it plain."
             )
-        body = await exchange.body(config.max_body)
+        body = await exchange.body(config.max_body + (hop.ADDED_BODY if exchange.caller is not None else 0))
         if body is None:
             raise Refused(
                 Kind.TOO_LARGE,

@@ -30,6 +30,9 @@ from routing.gateway.table import Table
 GRACE = 3.0
 """Seconds that a request waits for another engine, or the same one anew, when no connection to its engine stood."""
 
+MOST_SESSION = 256
+"""Bytes of a client's x-session-id that a router is told."""
+
 
 class Cloud(Protocol):
     """What is needed of the cloud module."""
@@ -200,7 +203,7 @@ class Dispatch:
             text = "No other router is known to this edge: try again in a moment, or ask an administrator."
             return Refused(Kind.UNAVAILABLE, "no_chat_upstream", text, retry_after=5)
         node = self._best(routers, named)
-        session = exchange.session.decode("latin-1")[:MOST_SESSION] if exchange.session else ""
+        session = exchange.session[:MOST_SESSION].decode("latin-1").strip() if exchange.session else ""
         return Via(node=node, hop=HANDED, session=session)
 
     def _best(self, routers: list[MapNode], named: MapNode | None) -> MapNode:
@@ -208,7 +211,3 @@ class Dispatch:
         pool = [node for node in routers if node.state != NodeState.OFFLINE] or routers  # 1
         pool = [node for node in pool if not self._peers.skipped(node.node_id)] or pool
         return named if named in pool and named is not None else random.choice(pool)  # 2, 3
-
-
-MOST_SESSION = 256
-"""Characters of a client's x-session-id that a router is told."""

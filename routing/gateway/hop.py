@@ -25,6 +25,8 @@ from routing.gateway.membership import Members
 from routing.gateway.peers import Peers
 from routing.gateway.upstream import Response, Upstream, UpstreamError
 
+ADDED_HEAD, ADDED_BODY = 4096, 1024
+"""Bytes that head and body of a request may grow by on its way: signature and marks, the wish for usage."""
 _OF_THE_CALL = frozenset(
     (
         "node_signature_required", "node_unknown", "node_removed", "node_certificate_required",

@@ -16,7 +16,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import uvicorn
@@ -24,6 +24,7 @@ import uvloop
 
 from llmgw_site.lib import logs
 from llmgw_site.lib.config import Config
+from routing.gateway.hop import ADDED_BODY, ADDED_HEAD
 from routing.gateway.ledger import SpoolHeldError
 from routing.gateway.protocol import protocol_class
 from routing.gateway.web_socket import MAX_MESSAGE
@@ -93,6 +94,11 @@ def listeners(config: Config) -> tuple[Listener, Listener, Listener]:
     )
 
 
+def for_nodes(config: Config) -> Config:
+    """The node listener's bounds: what an edge has let in passes, with what it adds to it."""
+    return replace(config, max_header_bytes=config.max_header_bytes + ADDED_HEAD, max_body=config.max_body + ADDED_BODY)
+
+
 def server_for(config: Config, app: Any, *, tls: ssl.SSLContext | None = None) -> _Server:
     """A uvicorn server for one listener, with our bounds."""
     return _Server(
@@ -151,7 +157,7 @@ async def _serve(config: Config, gateway: Any, sockets: list[socket.socket], rea
     loop = asyncio.get_running_loop()
     servers = [
         server_for(config, gateway.app),
-        server_for(config, gateway.node_app, tls=gateway.node_tls),
+        server_for(for_nodes(config), gateway.node_app, tls=gateway.node_tls),
         server_for(config, gateway.metrics_app),
     ]
 

@@ -18,6 +18,7 @@ from llmgw_site.lib.files import write_json
 from routing.domain.records import UsageRecord
 from routing.domain.snapshot import ModelEntry, Placed, Snapshot
 from routing.gateway import lifespan
+from routing.gateway.serve import for_nodes
 from tests.fakes.scripted_engine import ScriptedEngine
 from tests.routing.gateway.listening import listening
 from tests.routing.gateway.nodes import Cluster, Node
@@ -108,7 +109,7 @@ class Many:
         tls = site.gateway.members.certificates.server if self.scheme == "https" else None
         app, config = site.gateway.node_app, site.node.config
         site.node_port = await site._node_stack.enter_async_context(
-            listening(app, config, tls=tls, port=site.node_port)
+            listening(app, for_nodes(config), tls=tls, port=site.node_port)
         )
         site.node.address = f"{self.scheme}://127.0.0.1:{site.node_port}"
 

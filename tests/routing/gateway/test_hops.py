@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from routing.domain.snapshot import ModelEntry
 from tests.routing.gateway.hops import Site, chain, many
@@ -192,6 +194,8 @@ async def test_modules_that_do_not_run_answer_503_and_a_node_without_web_404(tmp
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "module_stopped")
         answer = await site.chat()
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "module_stopped")
+        with pytest.raises(InvalidStatus):
+            await connect(f"ws://127.0.0.1:{site.client.base_url.port}/ws/x", open_timeout=10)
         for path in ("/", "/admin/", "/api/v1/models", "/api/v1/agent/heartbeat"):
             answer = await site.client.get(path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
@@ -258,6 +262,19 @@ async def test_redirects_and_headers_of_a_node_show_no_internal_address(tmp_path
         assert answer.headers["location"] == "/secret?x=1"
         assert "x-from" not in answer.headers
         assert answer.headers["x-kept"] == "1"
+
+
+async def test_what_the_edge_lets_in_passes_every_hop_up_to_its_last_byte(tmp_path: Path) -> None:
+    async with chain(tmp_path, max_body=2000, max_header_bytes=1500) as (_, edge, router, worker):
+        body = json.dumps(ask("x" * 1000, stream=True)).encode()
+        body += b" " * (2000 - len(body))
+        headers = {"x-long": "y" * 750, "x-session-id": "s" * 255 + " t"}
+        answer = await edge.client.post("/v1/chat/completions", content=body, headers=headers)
+        assert answer.status_code == 200
+        assert len(worker.engine.last.body) > 2000
+        answer = await edge.client.post("/v1/chat/completions", content=body + b" ")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+        assert router.gateway.app.active == set()
 
 
 async def test_a_good_answers_headers_show_no_internal_address_either(tmp_path: Path) -> None:
