@@ -105,3 +105,26 @@ def test_dice_decide_among_equals_and_only_there() -> None:
 def test_a_seat_that_was_tried_is_left_out() -> None:
     assert pick(route(seat("a"), seat("b")), without=("a",)) == seat("b")
     assert isinstance(pick(route(seat("a")), without=("a",)), Refused)
+
+
+def test_f53_a_session_keeps_its_replica_and_is_pinned_anew_when_that_disappears() -> None:
+    seats = [seat(name, 2) for name in "abcd"]
+    home = pick(route(*seats), session="s")
+    assert isinstance(home, Seat)
+    assert {pick(route(*seats), session="s", dice=d / 10) for d in range(10)} == {home}
+    rest = [item for item in seats if item != home]
+    anew = pick(route(*rest), session="s")
+    assert anew in rest
+    assert pick(route(*seats), session="s", without=(home.replica_id,)) == anew
+    for session in (f"s{number}" for number in range(40)):  # and nobody else moves
+        before = pick(route(*seats), session=session)
+        assert before == home or pick(route(*rest), session=session) == before
+
+
+def test_a_session_goes_elsewhere_only_while_its_replica_is_overloaded() -> None:
+    seats = [seat(name, 2) for name in "abcd"]
+    home = pick(route(*seats), session="s")
+    assert isinstance(home, Seat)
+    assert pick(route(*seats), session="s", in_flight={home.replica_id: 1}) == home  # a slot is free
+    assert pick(route(*seats), session="s", in_flight={home.replica_id: 2}) != home
+    assert pick(route(*seats), session="s", in_flight=dict.fromkeys("abcd", 2)) == home  # all are as busy
