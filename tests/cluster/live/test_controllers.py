@@ -114,9 +114,9 @@ def test_a_change_reaches_connected_nodes_in_under_a_second_without_any_heartbea
             )  # type: ignore[misc]
             took.append(time.monotonic() - began)
         assert sorted(took)[2] < fair(1.0), took
-        cluster.setup({"r2": ["router", "data"]})
+        cluster.setup({"r2": ["router", "edge"]})
         began = time.monotonic()
-        wait_for(lambda: _runs(cluster, "r2", "data"), seconds=fair(5), what="the setup to be followed")
+        wait_for(lambda: _runs(cluster, "r2", "edge"), seconds=fair(5), what="the setup to be followed")
         assert time.monotonic() - began < fair(2.0)
     finally:
         cluster["c1"].restart("web", "worker", **usual)

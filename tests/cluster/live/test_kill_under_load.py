@@ -15,6 +15,8 @@ from tests.processes import fair, wait_for
 
 RATE = 100
 """Requests a second."""
+SLOW = 0.1
+"""Seconds that each piece of an answer of the node that will die takes longer."""
 
 
 @dataclass
@@ -44,11 +46,13 @@ async def show(cluster: Cluster, *, seconds: float, kills: tuple[str, ...]) -> N
     endings: list[Ending] = []
     left: list[float] = []
     for node in kills:
+        cluster[node].link.slow(delay=SLOW)  # so that much is under way when it dies
         kill = Kill(cluster, node, alone=f"tiny-on-{node}")
         endings += await load(
             cluster["e1"], cluster.key, rate=RATE, seconds=seconds, model=MODEL, meanwhile=kill, at=seconds / 2
         )
         left.append(kill.left_list_s)
+        cluster[node].link.slow()
         cluster[node].start("gateway")
         wait_for(
             lambda kill=kill: kill.alone in cluster.models(),

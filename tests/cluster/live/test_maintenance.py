@@ -6,7 +6,7 @@ import threading
 
 import httpx
 
-from tests.cluster.harness.calls import call
+from tests.cluster.harness.calls import call, thief
 from tests.cluster.harness.cluster import MODEL, OFFLINE, Cluster
 from tests.processes import fair, wait_for
 
@@ -63,7 +63,6 @@ def test_f69_a_node_in_maintenance_that_is_switched_off_is_told_as_such(cluster:
         lambda: (now := cluster.chat("tiny-there")).status_code == 503 and now, seconds=fair(10), what="503", every=0.3
     )
     assert answer
-    assert "i3" in answer.text
     assert "its mainboard is replaced" in answer.text
     assert "retry-after" in answer.headers
 
@@ -88,10 +87,11 @@ def test_a_removed_node_is_refused_everywhere_at_once_and_its_engines_end(cluste
     assert len(node.engines()) == 1
     answer = call(node, cluster["r1"], "GET", "/api/v1/node/models")
     assert answer.status_code == 200, answer.text
+    copied = thief(node)
     cluster.api().delete(f"nodes/{node.id}")
     for other in ("c1", "r1", "i1"):
         refused = wait_for(
-            lambda other=other: (now := call(node, cluster[other], "GET", "/api/v1/node/models")).status_code == 401 and now,  # type: ignore[misc]
+            lambda other=other: (now := call(copied, cluster[other], "GET", "/api/v1/node/models")).status_code == 401 and now,  # type: ignore[misc]
             seconds=fair(5), what=f"{other} to refuse it",
         )  # fmt: skip
         assert isinstance(refused, httpx.Response)
