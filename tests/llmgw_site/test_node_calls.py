@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from cluster.api import agent
 from cluster.domain import signing
 from cluster.models import Node
-from cluster.services import hearing
+from cluster.services import hearing, locks
 from cluster.wire import to_dict
 from llmgw_site import node_calls
 from llmgw_site.node_calls import NodeCalls
@@ -34,9 +34,10 @@ async def pages(scope: Any, receive: Any, send: Any) -> None:
 def app() -> Iterator[NodeCalls]:
     made = NodeCalls(pages)
     yield made
-    for _ in range(node_calls.THREADS):
-        made.threads.submit(connection.close)
-    made.threads.shutdown()
+    for threads in (made.beats, made.rest):
+        for _ in range(node_calls.THREADS):
+            threads.submit(locks.discard)
+        threads.shutdown()
     hearing.forget()
 
 
@@ -104,3 +105,22 @@ async def test_a_defect_is_told_and_the_next_call_is_answered(
         monkeypatch.setattr(agent.nodes, "observe", good)
         assert (await beat(app, machine)).status_code == 200
     assert "a defect" not in answer.text
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL lets a session choose")
+def test_only_heartbeats_do_not_wait_for_the_disk_and_what_they_publish_does() -> None:
+    def told() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            return str(cursor.fetchone()[0])
+
+    usual = told()
+    locks.quick_commits()
+    try:
+        assert told() == "off"
+        with locks.plan_lock():
+            assert told() == usual
+        assert told() == "off"
+    finally:
+        locks.discard()
+    assert told() == usual
