@@ -198,10 +198,10 @@ class Schedule:
         try:
             end = self.loop.time() + BUSY
             while self.loop.time() < end:
-                await self._wait(self.dice.expovariate(1 / 4.0), looks)
+                await self._wait(self.dice.expovariate(1 / 5.0), looks)
                 if self.dice.random() < 0.3:
                     self._fault()
-                clients += [self.loop.create_task(self._client()) for _ in range(self.dice.choice((1, 1, 2, 5)))]
+                clients += [self.loop.create_task(self._client()) for _ in range(self.dice.choice((1, 1, 1, 5)))]
             self._heal()
             if clients:
                 await asyncio.wait(clients)
