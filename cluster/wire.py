@@ -342,6 +342,7 @@ class LocalEngine:
     slots: int = 1
     context: int = 0  # tokens per slot; 0: not known
     served_name: str = ""  # name the engine wants in the body; empty: any
+    leaving: bool = False  # ready, and about to drain: for requests of those who have not heard of it yet
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,7 @@ class Route:
     model: ModelEntry
     seats: tuple[Seat, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    leaving: bool = False  # the seats are about to drain: for requests that come all the same, nothing to offer
 
 
 RETRY_AFTER = {"pending": 5.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0, "lost": 10.0}

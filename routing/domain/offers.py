@@ -46,9 +46,11 @@ def own_offer(route: Route, *, in_flight: Mapping[str, int], said: Mapping[str, 
     """What this node offers of a model from its own engines; None: nothing. `in_flight` and `said` are by replica.
 
     1. ready engines: slots and requests of all, the least context, and what the first says that says anything
-    2. none ready: the replica that is nearest to it says why
+    2. none ready, or all about to leave: the replica that is nearest to it says why
     """
     seats = route.seats
+    if seats and route.leaving:
+        return Offer(model=route.model.name, serving_state="draining")
     if seats:  # 1
         contexts = [seat.context for seat in seats if seat.context]
         return Offer(

@@ -44,10 +44,15 @@ def placed_by_node(placed: Iterable[Placed]) -> dict[str, Placed]:
 def row_of(
     node: MapNode, module: Module, *, offer: Offer | None, placed: Placed | None, heard_at: float, made_at: float
 ) -> Row:
-    """1. offline, or without the module: it cannot, and why; 2. else what is known of the model there."""
+    """1. offline, or without the module: it cannot, and why
+    2. a model of ours that the node offered before the snapshot was made, which does not place it there any more
+    3. else what is known of the model there
+    """
     if node.state == NodeState.OFFLINE or not node.runs(module):  # 1
         return Row(node=node, state=Works.CANNOT, serving_state=LOST, message=_away(node, module))
-    known = newer(offer, placed, heard_at=heard_at, made_at=made_at)  # 2
+    if offer is not None and placed is None and module is Module.INFERENCE and made_at > heard_at:  # 2
+        return Row(node=node, state=Works.CANNOT, serving_state="stopped", message="it is not placed there any more")
+    known = newer(offer, placed, heard_at=heard_at, made_at=made_at)  # 3
     if known is None:
         return Row(node=node, state=Works.UNKNOWN, serving_state="unknown")
     return Row(

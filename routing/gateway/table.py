@@ -52,6 +52,8 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
 
 def _route(model: ModelEntry, engines: EnginesFile) -> Route:
     ours = [e for e in engines.engines if e.replica_id in model.replicas or e.model == model.name]
+    ready = [engine for engine in ours if engine.state == "ready"]
+    usable = [engine for engine in ready if not engine.leaving] or ready
     seats = tuple(
         Seat(
             replica_id=engine.replica_id,
@@ -62,15 +64,14 @@ def _route(model: ModelEntry, engines: EnginesFile) -> Route:
             served_name=engine.served_name,
             context=engine.context,
         )
-        for engine in ours
-        if engine.state == "ready"
+        for engine in usable
     )
     waiting = tuple(
         Waiting(state=item.state, code=item.code, message=item.message)
         for item in engines.starting
         if item.replica_id in model.replicas or item.model == model.name
     ) + tuple(Waiting(state=engine.state) for engine in ours if engine.state != "ready")
-    return Route(model=model, seats=seats, waiting=waiting)
+    return Route(model=model, seats=seats, waiting=waiting, leaving=any(engine.leaving for engine in usable))
 
 
 class Table:

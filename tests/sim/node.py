@@ -31,7 +31,7 @@ from workers.agent.machine import Machine
 from workers.agent.state import Phase, Rules
 
 HEARTBEAT, CALL_TIMEOUT = 10.0, 10.0
-RULES = Rules(start_timeout=120.0, drain_timeout=20.0)
+RULES = Rules(start_timeout=120.0, drain_timeout=20.0, handover=3.0)
 
 
 @dataclass(frozen=True, kw_only=True)

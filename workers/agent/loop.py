@@ -52,6 +52,8 @@ from workers.agent.store import IntentStore, WantedStore
 
 log = logging.getLogger(__name__)
 BUSY_TICK, IDLE_TICK, TRIM_EVERY, STOP_TIMEOUT = 0.1, 1.0, 2.0, 5.0
+HANDOVER = 3.0
+"""Seconds: a nudge, a heartbeat and a snapshot reach every router in less."""
 
 
 class Agent:
@@ -60,7 +62,8 @@ class Agent:
     def __init__(self, config: Config, *, rules: Rules | None = None, engines: dict[str, Engine] | None = None) -> None:
         self.config = config
         self.engines = dict(ENGINES) if engines is None else engines
-        default = Rules(start_timeout=config.engine_start_timeout, drain_timeout=config.drain_timeout)
+        times = {"start_timeout": config.engine_start_timeout, "drain_timeout": config.drain_timeout}
+        default = Rules(**times, handover=HANDOVER)
         self.machine = Machine(rules or default)
         self.report_now = asyncio.Event()
         private_folder(config.data)

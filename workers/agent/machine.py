@@ -257,7 +257,9 @@ class Machine:
         keep = not self.wanted_known or (wanted is not None and wanted.run and wanted.generation == process.generation)
         if not keep:  # 5
             self._wind_down(replica, process, now)
-        elif process.phase is Phase.DRAINING:  # 6
+            return
+        process.leave_at = None
+        if process.phase is Phase.DRAINING:  # 6
             self._enter(process, Phase.READY, now)
         elif process.phase is Phase.STARTING:  # 7
             self._decide_starting(replica, process, now)
@@ -324,11 +326,17 @@ class Machine:
             )
 
     def _wind_down(self, replica: Replica, process: Process, now: float) -> None:
-        """A ready engine takes nothing new and finishes what it has, for as long as it may; then it is told to end."""
+        """A ready engine takes nothing new and finishes what it has, for as long as it may; then it is told to end.
+
+        It serves on for a moment first: a router that has not heard of it yet would send requests that nobody takes.
+        """
         if process.phase is Phase.STARTING:
             self._end(replica, process, now, cause="not wanted before it was ready")
             return
         if process.phase is Phase.READY:
+            process.leave_at = process.leave_at or now + self.rules.handover
+            if now < process.leave_at:
+                return
             self._enter(process, Phase.DRAINING, now)
             process.idle, process.engine_in_flight = False, None
             process.next_probe, process.probe_pause = now + self.rules.gateway_grace, self.rules.probe_longest

@@ -14,6 +14,9 @@ class Rules:
 
     start_timeout: float = 1200.0  # of a profile that names none
     drain_timeout: float = 60.0  # the same
+    handover: float = (
+        0.0  # from the word to stop to the drain: routers learn meanwhile that they shall send nothing more
+    )
     drain_notice: float = (
         0.5  # the gateway needs so long to learn that an engine drains; what it counts before proves nothing
     )
@@ -72,6 +75,7 @@ class Process:
     load: ReplicaLoad | None = None  # the gateway's figures
     engine_in_flight: int | None = None  # the engine's own
     idle: bool = False  # draining, and the gateway, knowing it, says that nothing is in flight
+    leave_at: float | None = None  # ready, not wanted any more: when its drain begins
     ending: tuple[str, str] | None = None  # code and message, if it ends because it failed
 
 

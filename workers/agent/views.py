@@ -27,6 +27,7 @@ def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
                     slots=process.slots or process.serve.slots or 1,
                     context=process.context or process.serve.context,
                     served_name=process.serve.model,
+                    leaving=process.phase is Phase.READY and process.leave_at is not None,
                 )
             )
     return tuple(out)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cluster.wire import EnginesFile, StartingReplica, to_dict
 from llmgw_site.lib.files import private_folder, write_atomic, write_json
+from routing.domain.offers import own_offer
 from routing.domain.snapshot import ModelEntry, Snapshot
 from routing.gateway.table import Table, View, compile_view
 from tests.routing.gateway.rig import COLD, TINY, config_for, local_engine, snapshot
@@ -93,3 +95,14 @@ def test_what_is_not_ready_is_told_as_waiting() -> None:
     route = compile_view(Snapshot(version="v", made_at=0.0, models=(model,)), file).routes["a"]
     assert route.seats == ()
     assert {(item.state, item.message) for item in route.waiting} == {("failed", "no file"), ("draining", "")}
+
+
+def test_an_engine_that_is_about_to_leave_serves_only_where_no_other_does_and_is_not_offered() -> None:
+    stays, leaves = local_engine("rep_1", TINY, 1), replace(local_engine("rep_2", TINY, 2), leaving=True)
+    route = compile_view(snapshot(), EnginesFile(written_at=0.0, engines=(leaves, stays))).routes[TINY]
+    assert ([seat.replica_id for seat in route.seats], route.leaving) == (["rep_1"], False)
+    route = compile_view(snapshot(), EnginesFile(written_at=0.0, engines=(leaves,))).routes[TINY]
+    assert ([seat.replica_id for seat in route.seats], route.leaving) == (["rep_2"], True)
+    offer = own_offer(route, in_flight={}, said={})
+    assert offer is not None
+    assert offer.serving_state == "draining"

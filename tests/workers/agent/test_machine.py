@@ -231,6 +231,22 @@ def test_another_generation_drains_the_old_engine_and_then_starts_the_new_one(be
     assert (bench.report.generation, bench.report.code) == (2, "")
 
 
+def test_one_that_shall_stop_serves_on_until_routers_know_it() -> None:
+    bench = Bench(handover=3.0)
+    bench.ready()
+    bench.want(run=False)
+    assert (bench.state, bench.machine.engines()[0].leaving) == ("ready", True)
+    bench.tick(2.9)
+    assert bench.state == "ready"
+    bench.want(run=True)
+    assert not bench.machine.engines()[0].leaving
+    bench.want(run=False)
+    bench.tick(2.9)
+    assert bench.state == "ready"
+    bench.tick(0.2)
+    assert (bench.state, bench.machine.engines()[0].leaving) == ("draining", False)
+
+
 def test_a_zero_from_before_the_gateway_knew_of_the_drain_does_not_count(bench: Bench) -> None:
     bench.ready()
     bench.say(LoadReported(replicas={R: ReplicaLoad()}))
