@@ -88,7 +88,7 @@ class Link:
 
     def learn(self, controllers: Iterable[tuple[str, str]]) -> None:
         """Take over what the map says of controllers, as (base URL, node id); what is in use keeps its place."""
-        named = {url.rstrip("/"): node_id for url, node_id in controllers if url and node_id != self._node}
+        named = {url.rstrip("/"): node_id for url, node_id in controllers if url}
         self.clients.node_ids = named
         wanted = dict.fromkeys([*self._own, *named])
         self._urls = [url for url in self._urls if url in wanted]

@@ -196,7 +196,7 @@ def asked_in_order(sender_urls: tuple[str, ...], down: set[str]) -> tuple[Link, 
 async def test_controllers_of_the_map_are_asked_when_our_own_are_down_and_are_forgotten_when_it_drops_them() -> None:
     down = {"a"}
     sender, asked = asked_in_order(("http://a/",), down)
-    sender.learn([("http://a", "node_a"), ("http://b", "node_b"), ("http://me", "node_1")])
+    sender.learn([("http://a", "node_a"), ("http://b", "node_b")])
     await sender.heartbeat(BEAT)
     assert (asked, sender.urls) == (["a", "b"], ("http://b", "http://a"))
     sender.learn([("http://c", "node_c")])
