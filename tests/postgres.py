@@ -44,7 +44,7 @@ def _unprivileged() -> tuple[tuple[str, ...], int | None]:
 @contextmanager
 def server(*, durable: bool = False) -> Iterator[str]:
     """A running server; gives its URL. Nothing in it outlives the block, so speed goes before safety unless it shall be
-    `durable`, for measurements."""
+    `durable`, for measurements; then it keeps statistics of its statements as well."""
     prefix, owner = _unprivileged()
     place = Path(tempfile.mkdtemp(prefix="llmgw-pg-"))
     try:
@@ -59,6 +59,8 @@ def server(*, durable: bool = False) -> Iterator[str]:
         safe = "on" if durable else "off"
         settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": safe, "max_connections": "100",
                     "synchronous_commit": safe, "full_page_writes": safe, "shared_buffers": "32MB"}  # fmt: skip
+        if durable:
+            settings |= {"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track_planning": "on"}
         argv = [*prefix, str(binaries() / "postgres"), "-D", str(data), "-p", str(port)]
         for name, value in settings.items():
             argv += ["-c", f"{name}={value}"]

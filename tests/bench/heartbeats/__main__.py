@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psycopg
 import uvloop
 
 from tests.bench.heartbeats.controller import Controller, controller
@@ -22,7 +23,10 @@ from tests.bench.measure import cpu_seconds, pss_mib, tree
 
 PERIOD, REPLICAS = 30.0, 3
 MOST_CORE, MOST_DATABASE_MS = 0.30, 1.0
-"""What 1,000 nodes may cost one controller: part of one core, and the median of a heartbeat's time in the database."""
+"""What 1,000 nodes may cost one controller: part of one core, and a heartbeat's milliseconds in the database server.
+
+The server tells sums, so its mean is compared, which lies above the median: a few statements wait for others. The time
+that `web` waits for each heartbeat's queries is written beside it; it holds whatever else this machine does meanwhile."""
 
 
 def main() -> int:
@@ -30,15 +34,15 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=2 * PERIOD, help="measured after one period of warming up")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a goal is missed")
-    parser.add_argument("--volatile", action="store_true", help="PostgreSQL does not wait for the disk")
     parser.add_argument("--out", type=Path, default=Path("var/bench/heartbeats.json"))
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="llmgw-bench-") as folder:
-        durable = not given.volatile
-        with controller(Path(folder), nodes=given.nodes, replicas=REPLICAS, durable=durable) as measured:
-            found = uvloop.run(_measure(measured, given.seconds))
-    found |= {"nodes": given.nodes, "durable": durable, "python": platform.python_version(), "at": time.time()}
-    found["met"] = found["core"] < MOST_CORE and found["database_ms"]["median"] < MOST_DATABASE_MS
+    with (
+        tempfile.TemporaryDirectory(prefix="llmgw-bench-") as folder,
+        controller(Path(folder), nodes=given.nodes, replicas=REPLICAS) as measured,
+    ):
+        found = uvloop.run(_measure(measured, given.seconds))
+    found |= {"nodes": given.nodes, "python": platform.python_version(), "at": time.time()}
+    found["met"] = found["core"] < MOST_CORE and found["database_server_ms"]["mean"] < MOST_DATABASE_MS
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
     sys.stdout.write(f"{orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()}\nwritten to {given.out}\n")
@@ -53,11 +57,13 @@ async def _measure(measured: Controller, seconds: float) -> dict[str, Any]:
     warm_up_failed = len(tally.failed)
     tally.clear()
     pids = {name: tree(getattr(measured, name)) for name in ("gateway", "web")}
+    statistics_of(measured.database, forget=True)
     before, began = {name: cpu_seconds(each) for name, each in pids.items()}, time.monotonic()
     await asyncio.sleep(seconds)
     spent = {name: cpu_seconds(each) - before[name] for name, each in pids.items()}
     wall = time.monotonic() - began
     count = len(tally.latencies)
+    server = statistics_of(measured.database)
     found = {
         "heartbeats": count,
         "per_second": count / wall,
@@ -65,6 +71,10 @@ async def _measure(measured: Controller, seconds: float) -> dict[str, Any]:
         "core": sum(spent.values()) / wall,
         "cpu_ms_per_heartbeat": {name: 1000 * each / count for name, each in spent.items()},
         "database_ms": _spread(tally.database),
+        "database_server_ms": {
+            "mean": sum(item["ms"] for item in server) / count,
+            "statements": [item | {"ms": item["ms"] / count} for item in server[:8]],
+        },
         "queries": statistics.median(tally.queries),
         "latency_ms": _spread(tally.latencies),
         "maps_sent": tally.maps,
@@ -79,6 +89,18 @@ async def _measure(measured: Controller, seconds: float) -> dict[str, Any]:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     return found
+
+
+def statistics_of(database: str, *, forget: bool = False) -> list[dict[str, Any]]:
+    """What the server says of its statements since it was asked to forget: calls, and milliseconds of work in all."""
+    with psycopg.connect(database, autocommit=True) as link:
+        rows = link.execute(
+            "SELECT left(regexp_replace(query, '\\s+', ' ', 'g'), 60), calls, total_exec_time + total_plan_time "
+            "FROM pg_stat_statements ORDER BY 3 DESC"
+        ).fetchall()
+        if forget:
+            link.execute("SELECT pg_stat_statements_reset()")
+    return [{"query": query, "calls": calls, "ms": ms} for query, calls, ms in rows]
 
 
 def _spread(samples: list[float]) -> dict[str, float]:

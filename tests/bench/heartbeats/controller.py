@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import psycopg
 
 from cluster.domain.modules import ModuleReport
 from llmgw_site.up.valkey import Valkey
@@ -41,10 +42,12 @@ class Controller:
 
 
 @contextmanager
-def controller(folder: Path, *, nodes: int, replicas: int, durable: bool) -> Iterator[Controller]:
-    """Running and ready. `durable`: PostgreSQL waits for the disk at each commit, as a server of production does."""
+def controller(folder: Path, *, nodes: int, replicas: int) -> Iterator[Controller]:
+    """Running and ready. Its PostgreSQL waits for the disk as a server of production does."""
     with ExitStack() as stack:
-        url = stack.enter_context(postgres.server(durable=durable))
+        url = stack.enter_context(postgres.server(durable=True))
+        with psycopg.connect(url, autocommit=True) as link:
+            link.execute("CREATE EXTENSION pg_stat_statements")
         ports = {name: str(free_port()) for name in ("LLMGW_PORT", "LLMGW_NODE_PORT", "LLMGW_METRICS_PORT")}
         own = {
             **{name: value for name, value in os.environ.items() if not name.startswith("LLMGW_")},
