@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from typing import Any
 
 import httpx
@@ -18,6 +20,16 @@ def members_of(node: Node) -> Members:
     members = Members(load(node.environ), SystemClock())
     members.look()
     return members
+
+
+def thief(node: Node) -> Node:
+    """Somebody with a copy of a node's identity, certificate and map, who runs nothing and forgets nothing."""
+    other = copy.copy(node)
+    other.data = node.data.with_name(f"{node.name}-copy")
+    other.environ = {**node.environ, "LLMGW_DATA": str(other.data)}
+    for part in ("node", "cluster"):
+        shutil.copytree(node.data / part, other.data / part)
+    return other
 
 
 def call(
