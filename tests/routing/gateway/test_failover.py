@@ -261,7 +261,7 @@ async def test_an_engine_behind_a_forwarded_request_is_waited_for_and_not_passed
         await worker.engine.start()
 
 
-async def test_timeouts_of_a_model_rule_on_every_hop_and_the_inner_one_speaks_first(tmp_path: Path) -> None:
+async def test_f02_timeouts_of_a_model_rule_on_every_hop_and_the_inner_one_speaks_first(tmp_path: Path) -> None:
     async with many(tmp_path) as town:
         town.change(TINY, first_byte_timeout=0.4, idle_timeout=0.4)
         # shorter than the model's: what the operator set for the model counts, on every hop

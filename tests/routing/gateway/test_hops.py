@@ -264,6 +264,28 @@ async def test_redirects_and_headers_of_a_node_show_no_internal_address(tmp_path
         assert answer.headers["x-kept"] == "1"
 
 
+@pytest.mark.parametrize(("told", "waited"), [(b"2.5", 2.5), (b"nan", 0.0), (b"-1", 0.0), (b"soon", 0.0)])
+async def test_who_ran_it_and_how_long_it_waited_is_told_by_the_node_behind(
+    tmp_path: Path, told: bytes, waited: float
+) -> None:
+    async def answers(peer: Peer) -> None:
+        await peer.request()
+        facts = b"x-llmgw-node: node_far\r\nx-llmgw-replica: rep_far\r\nx-llmgw-queue-s: %b\r\n" % told
+        await peer.send(b"HTTP/1.1 200 X\r\ncontent-type: application/json\r\n%bcontent-length: 2\r\n\r\n{}" % facts)
+
+    async with many(tmp_path) as town:
+        edge = await town.start("edge", "edge")
+        await town.scripted("router", "router", handler=answers)
+        await town.settle()
+        answer = await edge.chat()
+        assert (answer.status_code, answer.text) == (200, "{}")
+        assert not [name for name in answer.headers if name.startswith("x-llmgw-")]
+        record = await edge.record()
+        assert (record.node_id, record.replica_id) == ("node_far", "rep_far")
+        assert record.queue_s is not None
+        assert waited <= record.queue_s < waited + 1.0
+
+
 async def test_what_the_edge_lets_in_passes_every_hop_up_to_its_last_byte(tmp_path: Path) -> None:
     async with chain(tmp_path, max_body=2000, max_header_bytes=1500) as (_, edge, router, worker):
         body = json.dumps(ask("x" * 1000, stream=True)).encode()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from cluster.domain.joining import tls_name
 from cluster.domain.signing import HEADERS
@@ -104,6 +106,20 @@ async def test_without_a_certificate_only_joining_and_health_are_open(tmp_path: 
             assert code(await client.post("/api/v1/agent/heartbeat", headers=claimed))[1] == "node_certificate_wrong"
             claimed["x-llmgw-node"] = edge.node_id
             assert (await client.post("/api/v1/agent/heartbeat", headers=claimed)).status_code == 201
+
+
+async def test_the_agents_websocket_needs_the_certificate_too(tmp_path: Path) -> None:
+    app = Echo()
+    async with pair(tmp_path, Authority()) as (_, edge, worker), web(worker.node.config, app):
+        url = worker.node.address.replace("https://", "wss://") + "/ws/agent"
+        claimed = {**SIGNED, "x-llmgw-node": edge.node_id}
+        folder = edge.node.config.tls_folder
+        for verify, headers in ((context(folder, own=False), claimed), (context(folder), SIGNED)):
+            with pytest.raises(InvalidStatus):
+                await connect(url, ssl=verify, additional_headers=headers, proxy=None)
+        assert not app.scopes
+        async with connect(url, ssl=context(folder), additional_headers=claimed, proxy=None):
+            assert [scope["path"] for scope in app.scopes] == ["/ws/agent"]
 
 
 async def test_a_certificate_of_another_ca_gets_no_connection(tmp_path: Path) -> None:
