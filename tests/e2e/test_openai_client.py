@@ -117,7 +117,13 @@ def test_plain_completions(stack: Stack) -> None:
 def test_models_are_listed_and_shown(stack: Stack) -> None:
     with stack.openai() as client:
         assert MODEL in [model.id for model in client.models.list()]
-        assert client.models.retrieve(MODEL).owned_by
+        shown = wait_for(
+            lambda: "meta" in (now := client.models.retrieve(MODEL)).to_dict() and now, what="the engine's word"
+        )
+        assert shown.owned_by
+        said = shown.to_dict()
+        assert said["context_length"] > 0
+        assert said["meta"]["n_params"] > 0  # type: ignore[index]
         with pytest.raises(openai.NotFoundError) as caught:
             client.models.retrieve("none")
     assert caught.value.code == "model_not_found"
