@@ -1,4 +1,7 @@
-"""The smoke test: one real request through the client listener, as any client makes it, with a key that lives minutes."""
+"""The smoke test: one real request through the client listener, as any client makes it, with a key that lives minutes.
+
+On a machine without an edge the request goes to a node that serves the model, signed as a router's.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from django.utils import timezone
 from catalog import selectors as catalog
 from catalog.services import keys, scopes
 from llmgw_site.lib.errors import Kind, Refused
+from workers import node_calls
 
 ACTOR = "smoke test"
 KEY_LIFE = timedelta(minutes=10)
@@ -39,6 +43,10 @@ class Answer:
 
 class NotYet(Exception):
     """The gateway does not know the key, or the model is not ready there: normal for a moment."""
+
+
+class NoEdge(NotYet):
+    """No edge runs on this machine: ask a node that serves the model."""
 
 
 _held: dict[str, tuple[Any, str, float]] = {}
@@ -92,8 +100,11 @@ def base_url() -> str:
     return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
 
 
-def ask(*, model: str, key: str, embeddings: bool) -> Answer:
-    """One request. Raises NotYet where it may work in a moment, Refused where it will not."""
+def ask(*, model: str, key: str, embeddings: bool, node: Any = None) -> Answer:
+    """One request. Raises NotYet where it may work in a moment, Refused where it will not.
+
+    `node`: the row of the node to ask directly; None: through this machine's client listener, with `key`.
+    """
     path = "/v1/embeddings" if embeddings else "/v1/chat/completions"
     body: dict[str, Any] = {"model": model}
     if embeddings:
@@ -101,21 +112,36 @@ def ask(*, model: str, key: str, embeddings: bool) -> Answer:
     else:
         body |= {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": MAX_TOKENS, "temperature": 0}
         body |= {"stream": True, "stream_options": {"include_usage": True}}
+    raw = orjson.dumps(body)
     began = time.monotonic()
     try:
+        own = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        way = (
+            node_calls.Way(base_url(), own, True, {})
+            if node is None
+            else node_calls.forwarded(node, path=path, body=raw)
+        )
         with (
-            httpx.Client(base_url=base_url(), timeout=PATIENCE, trust_env=False) as client,
-            client.stream("POST", path, json=body, headers={"authorization": f"Bearer {key}"}) as response,
+            httpx.Client(base_url=way.base_url, timeout=PATIENCE, trust_env=False, verify=way.verify) as client,
+            client.stream("POST", path, content=raw, headers=way.headers, extensions=way.extensions) as response,
         ):
-            if response.status_code in (401, 404, 503):
+            if response.status_code in (401, 404, 503, 508):
                 response.read()
-                raise NotYet(_message(response))
+                raise NoEdge(_message(response)) if _code(response) == "module_stopped" else NotYet(_message(response))
             if response.status_code != 200:
                 response.read()
                 raise Refused(Kind.UPSTREAM, "smoke_test_failed", f"the model refused to answer: {_message(response)}")
             return _vector(response, began) if embeddings else _words(response, began)
-    except httpx.HTTPError as error:
-        raise NotYet(f"the client listener does not answer ({type(error).__name__})") from None
+    except (httpx.HTTPError, OSError) as error:
+        who = "the client listener" if node is None else f"node {node.name}"
+        raise NotYet(f"{who} does not answer ({type(error).__name__})") from None
+
+
+def _code(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _message(response: httpx.Response) -> str:

@@ -27,7 +27,7 @@ from tests.processes import fair, wait_for
 
 MODEL = "tiny"
 """Served by a replica on each inference node."""
-LAYOUT = {"c1": "controller,edge", "e1": "edge", "r1": "router", "r2": "router", "i1": "inference", "i2": "inference",
+LAYOUT = {"c1": "controller", "e1": "edge", "r1": "router", "r2": "router", "i1": "inference", "i2": "inference",
           "i3": "inference", "x1": "cloud"}  # fmt: skip
 HOMES = ["i1", "i2", "i3"]
 HEARTBEAT, STALE, OFFLINE, REFRESH, SKIP, CONNECT, FIRST_BYTE = 1, 4, 8, 2, 3, 2, 20

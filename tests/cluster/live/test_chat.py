@@ -64,7 +64,8 @@ def test_every_endpoint_takes_the_same_way(cluster: Cluster) -> None:
 
 
 def test_the_model_list_is_one_for_all_and_keeps_what_engines_say(cluster: Cluster) -> None:
-    for node in ("e1", "c1"):
+    cluster.setup({"i3": ["inference", "edge"]})
+    for node in ("e1", "i3"):
         wait_for(
             lambda node=node: sorted(cluster.models(node)) == [EXTERNAL, MODEL],
             seconds=fair(3 * REFRESH),
