@@ -18,6 +18,11 @@ GAP = 20.0
 """Seconds between two marks beyond which nobody can say that heartbeats were processed in between."""
 
 
+def gap_of(stale_after: float) -> float:
+    """GAP, or less where nodes are stale soon: a pause that would make them stale must break the span."""
+    return min(GAP, stale_after / 2)
+
+
 @dataclass(frozen=True)
 class Listening:
     """Controllers processed heartbeats from `since` to `at`. None: never seen to."""
@@ -26,13 +31,13 @@ class Listening:
     at: float | None = None
 
 
-def mark(listening: Listening, now: float) -> Listening:
+def mark(listening: Listening, now: float, *, gap: float = GAP) -> Listening:
     """A controller was seen to process heartbeats now.
 
     1. the last mark is close: the span grows
     2. there is none, it is far back, or the clock went back: a new span begins
     """
-    if listening.since is not None and listening.at is not None and 0 <= now - listening.at <= GAP:  # 1
+    if listening.since is not None and listening.at is not None and 0 <= now - listening.at <= gap:  # 1
         return Listening(listening.since, now)
     return Listening(now, now)  # 2
 
@@ -53,12 +58,13 @@ def node_state(
        of before the database's clock was set back, and listening began anew since
     3. `offline_after`: offline; `stale_after`: stale; else online
     """
-    if listening.since is None or listening.at is None or listening.at > now + GAP:  # 1
+    gap = gap_of(stale_after)
+    if listening.since is None or listening.at is None or listening.at > now + gap:  # 1
         return NodeState.ONLINE if last_seen is not None else NodeState.OFFLINE
     if last_seen is None:
         return NodeState.OFFLINE
-    heard_until = now if now - listening.at <= GAP else listening.at
-    last = last_seen if last_seen <= now + GAP else listening.since
+    heard_until = now if now - listening.at <= gap else listening.at
+    last = last_seen if last_seen <= now + gap else listening.since
     silence = heard_until - max(last, listening.since)  # 2
     if silence >= offline_after:  # 3
         return NodeState.OFFLINE

@@ -54,16 +54,19 @@ def opened(sealed: str, *, about: str = "") -> str:
 
 
 def listened(*, now: float, last: float | None = None) -> None:
-    """Note that heartbeats are being processed (see cluster/domain/health.py). Written at most each MARK_EVERY s.
+    """Note that heartbeats are being processed (see cluster/domain/health.py). Written at most each MARK_EVERY s, or
+    several times in a gap that is short.
 
     `last`: when it was noted last, where that was read a moment ago.
     """
-    if last is not None and 0 <= now - last < MARK_EVERY:
+    gap = health.gap_of(settings.CONFIG.stale_after)
+    pause = min(MARK_EVERY, gap / 4)
+    if last is not None and 0 <= now - last < pause:
         return
     row = ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
-    if row is None or (row.listening_at and 0 <= now - unix(row.listening_at) < MARK_EVERY):
+    if row is None or (row.listening_at and 0 <= now - unix(row.listening_at) < pause):
         return
-    marked = health.mark(listening_of(row), now)
+    marked = health.mark(listening_of(row), now, gap=gap)
     # conditional: of two controllers that mark at once, the later reader must not shorten the span of the first
     ClusterIdentity.objects.filter(
         Q(listening_at=row.listening_at) if row.listening_at else Q(listening_at__isnull=True), id=row.id

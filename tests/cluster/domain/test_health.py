@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.domain.health import GAP, OFFLINE_AFTER, STALE_AFTER, Listening, mark, node_state
+from cluster.domain.health import GAP, OFFLINE_AFTER, STALE_AFTER, Listening, gap_of, mark, node_state
 from cluster.domain.states import NodeState
 
 T = 1_000_000.0
@@ -60,6 +60,14 @@ def test_a_cluster_in_which_nobody_listened_yet_holds_nothing_against_a_node() -
 
 def test_a_clock_that_goes_back_starts_a_new_span() -> None:
     assert mark(Listening(T - 50, T), T - 1) == Listening(T - 1, T - 1)
+
+
+def test_where_nodes_are_stale_soon_a_shorter_pause_of_the_controllers_is_no_silence_of_the_nodes() -> None:
+    assert gap_of(STALE_AFTER) == GAP
+    stalled = mark(Listening(T - 100, T), T + 10, gap=gap_of(4.0))
+    assert stalled == Listening(T + 10, T + 10)
+    assert node_state(T, stalled, T + 10, stale_after=4.0, offline_after=8.0) == NodeState.ONLINE
+    assert node_state(T, Listening(T - 100, T), T + 10, stale_after=4.0, offline_after=8.0) == NodeState.ONLINE
 
 
 @given(st.lists(st.floats(0.1, 60), max_size=40))
