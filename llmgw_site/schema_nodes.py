@@ -52,7 +52,7 @@ SHAPES: dict[str, Any] = {
         node_id=TEXT,
         serving_state={
             **TEXT,
-            "description": "Of its replica that is nearest to ready; `unknown`, or `lost` with its node.",
+            "description": "Of its replica nearest to ready; or `unknown`, `absent` (not offered), `lost` (its node is).",
         },
         down_for_s={**ABSENT, "description": "Seconds since it stopped answering; null: it answers."},
         in_flight={"type": "integer", "description": "Requests of this node in progress there."},

@@ -70,6 +70,7 @@ _WORDS = {
     "failed": "its engine could not be started",
     "unknown": "its node has not said yet whether it serves it",
     "lost": "its node does not answer",
+    "absent": "its node does not offer it",
 }
 
 

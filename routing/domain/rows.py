@@ -15,9 +15,15 @@ LOST = "lost"
 """Serving state of a model whose node is offline, or does not run the module."""
 
 
+ABSENT = "absent"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`serving_state`, `code`, `message`: as the newer of node and snapshot says; `unknown` where neither does."""
+    """`serving_state`, `code`, `message`: as the newer of node and snapshot says; `unknown` where neither does.
+
+    `absent`: the node was asked since the snapshot was made, and does not offer the model.
+    """
 
     node: MapNode
     state: Works
@@ -44,15 +50,24 @@ def placed_by_node(placed: Iterable[Placed]) -> dict[str, Placed]:
 def row_of(
     node: MapNode, module: Module, *, offer: Offer | None, placed: Placed | None, heard_at: float, made_at: float
 ) -> Row:
-    """1. offline, or without the module: it cannot, and why
+    """`heard_at`: when the node last said what it serves; 0: nothing is known of that.
+
+    1. offline, or without the module: it cannot, and why
     2. a model of ours that the node offered before the snapshot was made, which does not place it there any more
-    3. else what is known of the model there
+    3. asked since the snapshot was made, it does not offer the model: no provider of it there; or an engine that the
+       snapshot still takes for ready
+    4. else what is known of the model there
     """
     if node.state == NodeState.OFFLINE or not node.runs(module):  # 1
         return Row(node=node, state=Works.CANNOT, serving_state=LOST, message=_away(node, module))
     if offer is not None and placed is None and module is Module.INFERENCE and made_at > heard_at:  # 2
         return Row(node=node, state=Works.CANNOT, serving_state="stopped", message="it is not placed there any more")
-    known = newer(offer, placed, heard_at=heard_at, made_at=made_at)  # 3
+    if offer is None and heard_at > made_at:  # 3
+        if module is Module.CLOUD:
+            return Row(node=node, state=Works.CANNOT, serving_state=ABSENT)
+        if placed is not None and placed.state == READY:
+            return Row(node=node, state=Works.UNKNOWN, serving_state=ABSENT, slots=placed.slots)
+    known = newer(offer, placed, heard_at=heard_at, made_at=made_at)  # 4
     if known is None:
         return Row(node=node, state=Works.UNKNOWN, serving_state="unknown")
     return Row(

@@ -215,7 +215,7 @@ class Peers:
                     module,
                     offer=offers.get(model.name) if offers is not None else None,
                     placed=placed.get(node_id),
-                    heard_at=standing.heard_at if standing is not None else 0.0,
+                    heard_at=standing.heard_at if standing is not None and offers is not None else 0.0,
                     made_at=made_at,
                 )
 
@@ -316,7 +316,8 @@ class Peers:
                 del self._offering[name]
         for name in offers or ():
             self._offering.setdefault(name, set()).add(node_id)
-        for name in before.keys() | (offers or {}).keys():
+        here = {name for name, rows in self._rows.items() if any(row.node.node_id == node_id for row in rows)}
+        for name in here | (offers or {}).keys():
             self._rows.pop(name, None)
 
     def keep(self, node_ids: Collection[str]) -> None:

@@ -28,6 +28,12 @@ READY = Offer(model="m")
         ({"offer": READY, "made_at": 2.0}, Works.CANNOT, "stopped"),
         ({"offer": READY, "made_at": 2.0, "heard_at": 3.0}, Works.WORKS, "ready"),
         ({"offer": READY, "made_at": 2.0, "module": Module.CLOUD}, Works.WORKS, "ready"),
+        # the node was asked later, and does not offer it
+        ({"module": Module.CLOUD}, Works.CANNOT, "absent"),
+        ({"module": Module.CLOUD, "made_at": 2.0}, Works.UNKNOWN, "unknown"),
+        ({"module": Module.CLOUD, "heard_at": 0.0}, Works.UNKNOWN, "unknown"),
+        ({"placed": Placed(replica_id="r", node_id="n", state="ready")}, Works.UNKNOWN, "absent"),
+        ({"placed": Placed(replica_id="r", node_id="n", state="ready"), "made_at": 2.0}, Works.WORKS, "ready"),
     ],
 )
 def test_the_newest_word_on_a_model_counts(what: dict[str, Any], state: Works, serving_state: str) -> None:
