@@ -62,6 +62,7 @@ class Reporter:
         self.readings = Readings(config, agent)
         self.shipping = Shipping(config.usage, link, removed=self.removed.set)
         self._address: str | None = None
+        self._heartbeat = config.heartbeat  # as the controllers said last
         self._snapshot_mark = files.mark(config.snapshot_file)
         self._snapshot_version = self._held_snapshot()
         self._snapshot_wanted = asyncio.Event()
@@ -86,6 +87,7 @@ class Reporter:
                 message = self._message()
                 wanted = await self._link.heartbeat(message)
                 failures, pause = 0, min(max(wanted.heartbeat, LEAST_PAUSE), 300.0)
+                self._heartbeat = pause
                 self._told_cloud = any(
                     item.name == Module.CLOUD and item.state == ModuleState.RUNNING for item in message.modules
                 )
