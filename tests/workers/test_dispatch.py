@@ -12,13 +12,14 @@ import pytest
 from channels_redis.core import RedisChannelLayer
 
 from catalog.services import keys
+from cluster import signals
 from cluster.models import Job
-from cluster.services import jobs
+from cluster.services import jobs, members, nodes
 from llmgw_site import settings as product
 from routing import selectors
-from tests.cluster.rows import a_ready_replica, report
+from tests.cluster.rows import Machine, a_ready_replica, report
 from tests.rows import a_key
-from workers import dispatch
+from workers import dispatch, nudges
 
 
 @pytest.fixture
@@ -105,3 +106,75 @@ def test_a_wake_up_for_a_job_does_not_wait_in_a_queue_for_ever(monkeypatch: pyte
     dispatch.advance_later("job_1")
     dispatch.advance_later("job_1", delay=60.0)
     assert [item["expires"] for item in sent] == [dispatch.STALE, 60.0 + dispatch.STALE]
+
+
+# --- nudges and the map
+
+
+@pytest.fixture
+def nudged(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What connected agents would be told."""
+    told: list[Any] = []
+    monkeypatch.setattr(
+        dispatch.nudges,
+        "send",
+        lambda reason, *, nodes=(), removed=(): told.append((reason, set(nodes) | set(removed))),
+    )
+    for throttle in (dispatch._news, dispatch._map):
+        monkeypatch.setattr(throttle, "_next", 0.0)
+        monkeypatch.setattr(throttle, "_put_off", 0.0)
+    return told
+
+
+@pytest.mark.django_db
+def test_a_new_key_is_told_to_every_connected_node(
+    sent: list[Any], nudged: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        a_key()
+    assert ("snapshot", set()) in nudged
+    nudged.clear()
+    dispatch.publish_snapshot()
+    assert nudged == []
+
+
+@pytest.mark.django_db
+def test_a_removed_node_is_named_at_once_whatever_else_goes_on(
+    sent: list[Any], nudged: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        machine = Machine()
+    assert nudged == [("map", set())]
+    with django_capture_on_commit_callbacks(execute=True):
+        nodes.remove(node_id=machine.node.id, actor="t")
+    assert ("map", {machine.node.id}) in nudged
+    assert members.current_map().removed == (machine.node.id,)
+
+
+@pytest.mark.django_db
+def test_many_nodes_that_come_at_once_make_one_map_now_and_one_a_moment_later(
+    sent: list[Any], nudged: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        for _ in range(10):
+            Machine()
+    assert nudged == [("map", set())]
+    assert sent == [("workers.tasks.reconcile.reconcile", ())]  # which publishes again when it may
+
+
+@pytest.mark.django_db
+def test_a_changed_setup_is_told(sent: list[Any], nudged: list[Any]) -> None:
+    signals.setup_changed.send(sender=None)
+    assert nudged == [("setup", set())]
+    assert sent == [("workers.tasks.reconcile.reconcile", ())]
+
+
+def test_an_unreachable_valkey_is_not_tried_for_every_nudge(black_hole: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = {**product.CHANNEL_LAYERS["default"]["CONFIG"]["hosts"][0], "address": black_hole}
+    monkeypatch.setattr(nudges, "get_channel_layer", lambda: RedisChannelLayer(hosts=[host]))
+    monkeypatch.setattr(nudges, "_not_before", 0.0)
+    nudges.send("snapshot")
+    began = time.monotonic()
+    for _ in range(100):
+        nudges.send("snapshot")
+    assert time.monotonic() - began < 1

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.domain.health import GAP, OFFLINE_AFTER, STALE_AFTER, Listening, gap_of, mark, node_state
+from cluster.domain.health import (
+    GAP,
+    OFFLINE_AFTER,
+    REMEMBERED,
+    STALE_AFTER,
+    Listening,
+    Outcomes,
+    gap_of,
+    mark,
+    node_state,
+)
 from cluster.domain.states import NodeState
 
 T = 1_000_000.0
@@ -100,3 +110,30 @@ def test_after_the_database_s_clock_was_set_back_a_dead_node_is_found_all_the_sa
         listening = mark(listening, back)
     assert node_state(T, listening, back) is NodeState.OFFLINE
     assert node_state(back + 1, listening, back) is NodeState.ONLINE  # written a moment after `now` was read
+
+
+# --- how heartbeats ended
+
+
+def test_f06_a_process_hears_nothing_while_most_heartbeats_fail_and_hears_again_by_itself() -> None:
+    outcomes = Outcomes()
+    assert outcomes.working(T)
+    for number in range(10):
+        outcomes.note(True, T + number)
+    assert outcomes.working(T + 10)
+    for number in range(11):
+        outcomes.note(False, T + 10 + number)
+    assert not outcomes.working(T + 21)
+    assert outcomes.working(T + 21 + REMEMBERED)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 20)), max_size=60), st.floats(0, 60))
+def test_at_least_half_of_the_last_half_minute_must_have_worked(ends: list[tuple[bool, float]], later: float) -> None:
+    outcomes, now, noted = Outcomes(), T, []
+    for worked, pause in ends:
+        now += pause
+        outcomes.note(worked, now)
+        noted.append((now, worked))
+    now += later
+    recent = [worked for at, worked in noted if now - at <= REMEMBERED]
+    assert outcomes.working(now) is (2 * sum(recent) >= len(recent))
