@@ -64,7 +64,7 @@ class Generate:
         if exchange.caller is not None:
             exchange.caller.check(body)
         ask = exchange.ask = parse(exchange.endpoint, body, max_depth=parts.config.max_json_depth)
-        place = parts.dispatch.first(exchange, ask, body)
+        place = await parts.dispatch.first(exchange, ask, body)
         self._note_place(exchange, place)
         if exchange.record_id:
             parts.ledger.open(_opened(exchange))

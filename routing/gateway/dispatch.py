@@ -29,6 +29,8 @@ from routing.gateway.table import Table
 
 GRACE = 3.0
 """Seconds that a request waits for another engine, or the same one anew, when no connection to its engine stood."""
+DIED = "engine_died"
+"""What the agent says of an engine that ended while it served."""
 
 MOST_SESSION = 256
 """Bytes of a client's x-session-id that a router is told."""
@@ -66,16 +68,26 @@ class Dispatch:
         self._table = table
         self._flights = flights
 
-    def first(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
-        """The place for a request that nobody was sent yet. Raises Refused."""
+    async def first(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
+        """The place for a request that nobody was sent yet. Raises Refused.
+
+        An engine of this node that has just died is waited for, up to GRACE: it is being started again.
+        """
         route = self._vetted(exchange, ask)
         found = way(hop=exchange.hop, runs=self._members.runs, routers=self._knows_routers)
         if isinstance(found, Refused):
             raise found
         place = self._place(exchange, found, route, body, frozenset())
+        if isinstance(place, Refused) and found is not Way.HAND and self._comes_back(route):
+            again = await self._anew(exchange, ask)
+            place = place if again is None else again
         if isinstance(place, Refused):
             raise place
         return place
+
+    def _comes_back(self, route: Route) -> bool:
+        """Whether an engine of this node died a moment ago and is being started again."""
+        return self._members.runs(Module.INFERENCE) and any(item.code == DIED for item in route.waiting)
 
     async def second(self, exchange: Exchange, ask: Ask, body: bytes, failed: Place) -> Place | None:
         """Another place, after no connection to the first stood; None: there is none.
@@ -162,12 +174,17 @@ class Dispatch:
 
         1. the module that would answer does not run   503 `module_stopped`
         2. a replica is on its way up or down here     503 `model_not_ready`
-        3. the model is not served here                508 `already_forwarded`
+        3. nobody is said to serve it                  503 `model_not_ready`: the router has yet to hear of it
+        4. it is served elsewhere                      508 `already_forwarded`
         """
         module = Module.INFERENCE if route.model.external is None else Module.CLOUD
         if not self._members.runs(module):  # 1
             return stopped(module)
-        return not_ready(route) if route.waiting or route.seats else already_forwarded(route.model.name)  # 2, 3
+        elsewhere = route.model.external is not None or any(
+            item.node_id != self._members.node_id for item in route.model.placed
+        )
+        here = route.waiting or route.seats
+        return not_ready(route) if here or not elsewhere else already_forwarded(route.model.name)  # 2, 3, 4
 
     def _peer(self, exchange: Exchange, route: Route, body: bytes, without: frozenset[str]) -> Via | Refused:
         session = self._session(exchange, body)
