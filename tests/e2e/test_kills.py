@@ -23,6 +23,18 @@ def test_f45_a_killed_engine_is_replaced_and_answers_within_15_seconds(stack: St
     assert engine not in stack.engines()
 
 
+def test_f59_a_model_that_is_deleted_while_loaded_frees_its_memory_and_leaves_no_word(stack: Stack) -> None:
+    stack.serve("deleted", tiny.tiny_gguf())
+    (engine,) = stack.engines("deleted")
+    stack.remove_model("deleted")
+    wait_for(lambda: engine not in stack.engines(), seconds=fair(10), what=f"the engine to end: {stack.tail()}")
+    wait_for(
+        lambda: not [row for row in stack.api().all("replicas") if row["model"] == "deleted"],
+        seconds=fair(10), what="its replica to be gone", every=0.2,
+    )  # fmt: skip
+    assert stack.chat(model="deleted").status_code == 404
+
+
 def test_a_killed_agent_adopts_the_same_engine_and_chats_go_on_meanwhile(stack: Stack) -> None:
     engines = stack.engines()
     old = stack.kill("agent")

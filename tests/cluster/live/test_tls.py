@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
+from pathlib import Path
 
 import httpx
 import pytest
@@ -38,7 +40,7 @@ def call(caller: Node | None, callee: Node, *, signer: Node) -> httpx.Response:
         return client.get(f"https://{callee.link.outer[0]}:{callee.link.outer[1]}{path}", headers=headers)
 
 
-def test_nodes_that_advertise_https_verify_each_other_by_certificate(cluster: Cluster) -> None:
+def test_nodes_that_advertise_https_verify_each_other_by_certificate(cluster: Cluster, tmp_path: Path) -> None:
     i4 = secure(cluster, "i4", "inference")
     i5 = secure(cluster, "i5", "inference,router,edge")
     cluster.serve("tiny-secret", profile={"nodes": ["i4"]})
@@ -58,7 +60,13 @@ def test_nodes_that_advertise_https_verify_each_other_by_certificate(cluster: Cl
         httpx.get(f"http://{i4.link.outer[0]}:{i4.link.outer[1]}/healthz", trust_env=False)
     assert _refused(None, i4, signer=i5), "without a certificate"
     assert _refused(i5, i4, signer=cluster["r1"]), "with the certificate of another"
-    cluster.api().delete(f"nodes/{i5.id}")
+    kept = tmp_path / "kept"
+    for folder in ("node", "cluster"):
+        shutil.copytree(i5.data / folder, kept / folder)
+    gone = i5.id
+    cluster.api().delete(f"nodes/{gone}")
+    wait_for(lambda: (i5.data / "removed" / gone / "identity.json").exists(), seconds=fair(5), what="i5 to leave")
+    shutil.copytree(kept, i5.data, dirs_exist_ok=True)  # somebody kept a copy of all that it had
     wait_for(lambda: _refused(i5, i4, signer=i5), seconds=fair(5), what="the removed node to be refused")
     wait_for(
         lambda: _refused(i5, i4, signer=cluster["r1"]), seconds=fair(5), what="its certificate to be worth nothing"
