@@ -62,8 +62,9 @@ class Agent:
     def __init__(self, config: Config, *, rules: Rules | None = None, engines: dict[str, Engine] | None = None) -> None:
         self.config = config
         self.engines = dict(ENGINES) if engines is None else engines
-        times = {"start_timeout": config.engine_start_timeout, "drain_timeout": config.drain_timeout}
-        default = Rules(**times, handover=HANDOVER)
+        default = Rules(
+            start_timeout=config.engine_start_timeout, drain_timeout=config.drain_timeout, handover=HANDOVER
+        )
         self.machine = Machine(rules or default)
         self.report_now = asyncio.Event()
         private_folder(config.data)
