@@ -84,8 +84,7 @@ def format_token(token: TokenText) -> str:
     """The token as one word."""
     parts = bytes.fromhex(token.secret + token.controller_public_key + token.ca_fingerprint)
     head = f"{PREFIX}.{token.token_id}"
-    packed = base64.urlsafe_b64encode(parts + _check(head, parts)).decode().rstrip("=")
-    return f"{head}.{packed}"
+    return f"{head}.{_pack(parts + _check(head, parts))}"
 
 
 def parse_token(text: str) -> TokenText:
@@ -104,6 +103,7 @@ def parse_token(text: str) -> TokenText:
         or not _ID.fullmatch(token_id)
         or len(parts) != 3 * _PART
         or check != _check(head, parts)
+        or _pack(raw) != packed  # another spelling of the same bytes is a typing error too
     ):
         raise Refused(
             Kind.INVALID,
@@ -114,6 +114,10 @@ def parse_token(text: str) -> TokenText:
         )
     secret, public, fingerprint = (parts[at : at + _PART].hex() for at in range(0, 3 * _PART, _PART))
     return TokenText(token_id=token_id, secret=secret, controller_public_key=public, ca_fingerprint=fingerprint)
+
+
+def _pack(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _check(head: str, parts: bytes) -> bytes:

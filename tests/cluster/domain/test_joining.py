@@ -47,6 +47,14 @@ def test_a_damaged_token_is_refused(data: st.DataObject) -> None:
     assert refused.value.code == "join_token_damaged"
 
 
+@pytest.mark.parametrize("last", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/=")
+def test_the_last_character_counts_too(last: str) -> None:
+    text = format_token(TOKEN)
+    if last != text[-1]:
+        with pytest.raises(Refused):
+            parse_token(text[:-1] + last)
+
+
 @pytest.mark.parametrize("text", ["", "x", "llmgw-join", "llmgw-join.", "llmgw-join.a.b", format_token(TOKEN)[:-1]])
 def test_what_is_no_token_is_refused_with_a_way_out(text: str) -> None:
     with pytest.raises(Refused, match="llmgw node token"):
