@@ -17,7 +17,7 @@ from cluster.domain.modules import ModuleState
 from cluster.domain.rollout import KINDS
 from cluster.domain.setup import roles_of
 from cluster.models import Job, JobStep, Node, Replica
-from cluster.selectors import age_of, node_state_of, setup_node, waiting_to_move
+from cluster.selectors import age_of, node_state_of, setup_node
 
 
 class Strict(serializers.Serializer[Any]):
