@@ -275,6 +275,10 @@ class Cluster:
             node.until_ready()
         for name in [name for name in self.nodes if name not in LAYOUT]:
             self.drop(name)
+        for name in ("r1", "r2"):
+            path = "/api/v1/router/strategy"
+            if self.admin("GET", path, via=name).json()["strategy"] != "load_based":
+                self.admin("PUT", path, via=name, json={"strategy": "load_based"})
         api = self.api()
         if api.get("cluster/setup")["nodes"]:
             self.setup()

@@ -35,6 +35,8 @@ def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_whi
     one_router: Cluster, mode: Any
 ) -> None:
     cluster = one_router
+    strategy = "/api/v1/router/strategy"
+    assert cluster.admin("PUT", strategy, via="r1", json={"strategy": "round_robin"}).status_code == 200
     cluster["i1"].link.set(mode)
     cluster["i1"].link.reset()  # only new connections tell what cannot be reached
     names = [an_id() for _ in range(8)]
@@ -234,6 +236,7 @@ def test_a_request_that_was_forwarded_is_never_forwarded_again(cluster: Cluster)
     marks = Marks(hop=FORWARDED, key=key["id"], project=str(key["project"]))
     cluster.serve("tiny-not-here", profile={"nodes": ["i2"]})
     name = an_id()
+    cluster.provider.seen.clear()
     refused = set()
     for model in ("tiny-not-here", EXTERNAL):
         body = {"model": model, "messages": [{"role": "user", "content": "Hi."}]}

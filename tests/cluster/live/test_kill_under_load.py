@@ -15,8 +15,8 @@ from tests.processes import fair, wait_for
 
 RATE = 100
 """Requests a second."""
-SLOW = 0.1
-"""Seconds that each piece of an answer of the node that will die takes longer."""
+SLOW = 4000
+"""Bytes a second of each answer of the node that will die."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ async def show(cluster: Cluster, *, seconds: float, kills: tuple[str, ...]) -> N
     endings: list[Ending] = []
     left: list[float] = []
     for node in kills:
-        cluster[node].link.slow(delay=SLOW)  # so that much is under way when it dies
+        cluster[node].link.slow(rate=SLOW)  # so that much is under way when it dies
         kill = Kill(cluster, node, alone=f"tiny-on-{node}")
         endings += await load(
             cluster["e1"], cluster.key, rate=RATE, seconds=seconds, model=MODEL, meanwhile=kill, at=seconds / 2
