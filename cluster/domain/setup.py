@@ -120,6 +120,20 @@ def check(setup: Setup, nodes: Sequence[SetupNode]) -> None:
             )
 
 
+def check_removal(node_id: str, nodes: Sequence[SetupNode]) -> None:
+    """Refuse to take out the only node that runs the controller now: `last_controller`."""
+    running = [
+        node
+        for node in nodes
+        if (module := node.module(Module.CONTROLLER.value)) and module.state == ModuleState.RUNNING
+    ]
+    if any(node.id == node_id for node in running) and all(node.id == node_id or node.offline for node in running):
+        name = next(node.name for node in running if node.id == node_id)
+        text = f"{name} is the only controller that works, and a cluster without one cannot be changed any more: "
+        text += "have another node run the controller first, or stop llmgw there if the cluster shall end"
+        raise Refused(Kind.CONFLICT, "last_controller", text)
+
+
 def unknown_node(ref: str) -> Refused:
     text = f"there is no node {ref[:100]!r} in the cluster: join it first, or correct its name"
     return Refused(Kind.INVALID, "unknown_node", text, param="nodes")

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from catalog.services import events
 from cluster import selectors, signals
+from cluster.domain import setup as setup_rules
 from cluster.domain import signing
 from cluster.domain.states import ReplicaState
 from cluster.models import Node, Replica
@@ -85,7 +86,7 @@ def enrol_local(config: Config) -> Node:
         name = config.node_name or socket.gethostname()
         actor = "bootstrap"
         for old in Node.objects.filter(name=name, removed_at__isnull=True):
-            remove(node_id=old.id, actor=actor, why="this machine has a new key")
+            _take_out(node_id=old.id, actor=actor, why="this machine has a new key")
         bound = "" if config.node_host in EVERY_ADDRESS else f"http://{config.node_host}:{config.node_port}"
         address = config.node_address or bound  # empty: its first heartbeat says it
         node = enrol(name=name, public_key=signing.public_hex(private), address=address, actor=actor)  # 2
@@ -99,7 +100,13 @@ def enrol_local(config: Config) -> Node:
 
 def remove(*, node_id: str, actor: str, why: str = "") -> Node:
     """Take a node out. From this moment its key and its certificates are worth nothing, here at once and elsewhere as soon
-    as the map says so; the reconciler forgets its replicas."""
+    as the map says so; the reconciler forgets its replicas. The only controller that works is refused: nobody could
+    change anything any more."""
+    setup_rules.check_removal(node_id, selectors.setup_nodes())
+    return _take_out(node_id=node_id, actor=actor, why=why)
+
+
+def _take_out(*, node_id: str, actor: str, why: str) -> Node:
     with transaction.atomic():
         if not Node.objects.filter(id=node_id, removed_at__isnull=True).update(removed_at=Now()):
             raise Refused(Kind.NOT_FOUND, "node_unknown", f"there is no node {node_id} in the cluster")

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from cluster.domain.modules import ModuleReport
 from cluster.domain.states import JobState
 from cluster.models import Job, JoinToken, Node
 from cluster.services import jobs, joining, maintenance, setup
 from routing import services
-from tests.cluster.rows import a_ready_replica, report
+from tests.cluster.rows import Machine, a_ready_replica, report
 from tests.routing.test_services import a_record
 from tests.rows import a_user
 
@@ -103,8 +104,12 @@ def act(client: Client, path: str, action: str, row: str) -> Any:
 
 
 def test_a_node_is_taken_out_by_an_action(admin_client: Client, world: Any) -> None:
-    act(admin_client, "cluster/node", "take_out", world["cluster/node"])
-    assert Node.objects.get().removed_at is not None
+    node = world["cluster/node"]
+    assert "is the only controller that works" in act(admin_client, "cluster/node", "take_out", node).content.decode()
+    other = Machine("other")
+    other.heartbeat(modules=(ModuleReport(name="controller"),))
+    act(admin_client, "cluster/node", "take_out", node)
+    assert Node.objects.get(id=node).removed_at is not None
 
 
 def test_a_job_is_cancelled_and_tried_again_by_actions_and_refusals_are_said(admin_client: Client, world: Any) -> None:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from cluster.domain.modules import ModuleReport
-from cluster.models import ClusterSetup
+from cluster.models import ClusterSetup, Node
 from cluster.services import setup
 from cluster.wire import CardReport, Hardware
 from tests.cluster.rows import Machine, a_ready_replica, report
@@ -129,5 +129,13 @@ def test_a_drained_node_shows_what_cannot_leave_it(admin_client: Client) -> None
 
 
 def test_a_drained_node_can_be_taken_out(admin_client: Client, head: Machine) -> None:
-    post(admin_client, "head/drain")
-    assert admin_client.delete("/api/v1/nodes/head").status_code == 204
+    name = Machine("gpu1").node.name
+    post(admin_client, f"{name}/drain")
+    assert admin_client.delete(f"/api/v1/nodes/{name}").status_code == 204
+
+
+def test_the_only_controller_cannot_be_taken_out(admin_client: Client, head: Machine) -> None:
+    Machine("gpu1").heartbeat()
+    answer = admin_client.delete("/api/v1/nodes/head")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "last_controller")
+    assert Node.objects.get(name="head").removed_at is None

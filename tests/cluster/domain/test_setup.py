@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.domain.modules import DEFAULT_ROLES, Module, ModuleReport
-from cluster.domain.setup import Setup, SetupNode, check, in_order, roles_after, roles_of
+from cluster.domain.setup import Setup, SetupNode, check, check_removal, in_order, roles_after, roles_of
 from llmgw_site.lib.errors import Kind, Refused
 
 DEFAULTS = tuple(item.value for item in DEFAULT_ROLES)
@@ -126,6 +126,29 @@ def test_an_edge_needs_something_behind_it(head: tuple[str, ...], worker: tuple[
         error = refused(setup, HEAD, WORKER)
         assert (error.code, error.kind) == ("edge_without_upstream", Kind.CONFLICT)
         assert "head" in error.message
+
+
+@pytest.mark.parametrize(
+    ("leaves", "others", "fine"),
+    [
+        (HEAD, [], False),
+        (HEAD, [JOINED, WORKER], False),
+        (HEAD, [a_node("other", "controller", offline=True)], False),
+        (HEAD, [a_node("other", "controller")], True),
+        (WORKER, [HEAD], True),
+        (WORKER, [], True),
+        (a_node("late", "controller", offline=True), [HEAD], True),
+    ],
+)
+def test_the_only_controller_that_works_is_not_taken_out(
+    leaves: SetupNode, others: list[SetupNode], fine: bool
+) -> None:
+    if fine:
+        check_removal(leaves.id, [leaves, *others])
+        return
+    with pytest.raises(Refused, match="is the only controller that works") as refused:
+        check_removal(leaves.id, [leaves, *others])
+    assert (refused.value.kind, refused.value.code) == (Kind.CONFLICT, "last_controller")
 
 
 def test_an_empty_setup_is_always_fine() -> None:
