@@ -30,6 +30,7 @@ class Limits:
     buffered_bytes: int = 256 * 1024  # unread body after which the socket is left alone
     idle_connection: float = 4.0  # below the 5 s of uvicorn and cpp-httplib, so that we let go first
     idle_connections: int = 256  # kept for one target
+    rest: float = 0.05  # not used again for so long after a stream: llama.cpp closes then, and does not say so before
 
 
 class Owner(Protocol):
@@ -49,7 +50,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits, owner: Owner) -> None:
         self.loop = loop
         self.paused = False
-        self.idle_since = 0.0
+        self.idle_since = self.rested_at = 0.0
         self._limits = limits
         self._owner = owner
         self._parser = httptools.HttpResponseParser(self)
@@ -253,7 +254,9 @@ class Connection(asyncio.Protocol):
         if self._reusable and self._all_sent and not self._transport.is_closing():
             if self.paused:
                 self.resume()
-            self.idle_since = self._last
+            self.idle_since = self.rested_at = self._last
+            if response is not None and not _has_length(response.headers):
+                self.rested_at += self._limits.rest
             self._owner.released(self)
         else:
             self._transport.abort() if not self._all_sent else self._transport.close()
@@ -294,12 +297,16 @@ class _TooLong(Exception):
     """An answer's head or trailers are over the bound."""
 
 
+def _has_length(headers: Headers) -> bool:
+    return any(name == b"content-length" for name, _ in headers)
+
+
 def _ends_with_connection(headers: Headers) -> bool:
     """Whether only the connection's end can end this body (RFC 9112 §6.3, cases 4 and 8)."""
     encodings = [value for name, value in headers if name == b"transfer-encoding"]
     if encodings:
         return not encodings[-1].lower().rstrip().endswith(b"chunked")
-    return all(name != b"content-length" for name, _ in headers)
+    return not _has_length(headers)
 
 
 def _why(error: Exception) -> str:

@@ -65,9 +65,12 @@ class _Pool:
         self._sweep_later = sweep_later
 
     def take(self, now: float) -> Connection | None:
-        """The youngest idle connection that can be used; those that cannot are closed on the way."""
-        while self.idle:
-            connection = self.idle.pop()
+        """The youngest idle connection that is rested and can be used; those that cannot are closed on the way."""
+        for place in range(len(self.idle) - 1, -1, -1):
+            connection = self.idle[place]
+            if connection.rested_at > now:
+                continue
+            del self.idle[place]
             if connection.fit(now):
                 return connection
             connection.close()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.harness.cluster import MODEL, REFRESH, Cluster
 from tests.cluster.harness.load import Ending, load, tally
-from tests.cluster.live.test_chat import INFERENCE
+from tests.cluster.live.test_chat import INFERENCE, ROUTERS
 from tests.processes import fair, wait_for
 
 RATE = 100
@@ -85,12 +85,16 @@ async def show(cluster: Cluster, *, seconds: float, kills: tuple[str, ...]) -> N
         "only what a killed node had accepted was lost"
     )
     assert len(failed) <= len(kills) * RATE, "no more than what was under way"
+    assert failed, "no kill hit a running request: this showed nothing"
     assert max(left) <= fair(REFRESH + 1)
 
 
 @pytest.fixture
 def pinned(cluster: Cluster) -> Cluster:
-    """A model on each inference node alone, to see the list follow."""
+    """A model on each inference node alone, to see the list follow. Nodes are chosen in turn: also the slow one is."""
+    for router in ROUTERS:
+        put = cluster.admin("PUT", "/api/v1/router/strategy", via=router, json={"strategy": "round_robin"})
+        assert put.status_code == 200
     for node in sorted(INFERENCE):
         cluster.serve(f"tiny-on-{node}", profile={"nodes": [node]})
     wait_for(

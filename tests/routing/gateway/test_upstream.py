@@ -148,9 +148,23 @@ def test_a_chunked_body_is_the_same_however_the_socket_cuts_it(pieces: list[byte
 
 async def test_a_connection_is_used_again_after_the_clean_end(upstream: Upstream) -> None:
     async with serving(answering(OK, HEAD + b"1\r\na\r\n0\r\n\r\n", OK)) as server:
-        for body in (b"ok", b"a", b"ok"):
+        for body in (b"ok", b"a"):
             assert await drain(await ask(upstream, server.target)) == body
+        await asyncio.sleep(Limits().rest + 0.01)
+        assert await drain(await ask(upstream, server.target)) == b"ok"
         assert server.accepted == 1
+
+
+async def test_after_a_stream_a_connection_rests_since_llama_cpp_closes_it_without_a_word(upstream: Upstream) -> None:
+    async def stream_then_close(peer: Peer) -> None:
+        assert await peer.request()
+        await peer.send(HEAD + b"1\r\na\r\n0\r\n\r\n")
+        await asyncio.sleep(0.005)  # the next request would be on its way already
+
+    async with serving(stream_then_close) as server:
+        for number in range(1, 4):
+            assert await drain(await ask(upstream, server.target)) == b"a"
+            assert server.accepted == number
 
 
 @pytest.mark.parametrize(
