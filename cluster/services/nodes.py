@@ -60,7 +60,7 @@ def enrol(*, name: str, public_key: str, address: str, actor: str, node_id: str 
         raise Refused(
             Kind.CONFLICT,
             "node_exists",
-            f"a node with the name {name!r} or with this key is in the cluster: remove it first, or choose another name",
+            f"a node with the name {name!r} or with this key is in the cluster: remove it first, or choose another name (--name)",
             param="name",
         ) from None
     return node

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from llmgw_site.cli.client import CliError, ExitCode
-from llmgw_site.lib.config import ConfigError, load
+from llmgw_site.lib.config import Config, ConfigError, load
 from llmgw_site.lib.errors import Refused
+from llmgw_site.up import ports, processes
+from llmgw_site.up.lock import Lock
 
 
 def join(
@@ -32,6 +34,8 @@ def join(
     os.umask(0o077)
     try:
         config = load()
+        if not no_start:
+            _could_start(config)
         wish = Wish(
             token=token, controller=controller, name=name, address=address, host=os.environ.get("LLMGW_NODE_HOST", "")
         )
@@ -48,3 +52,15 @@ def join(
         return
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "llmgw_site.up.main"])  # noqa: S606 - no shell wanted
+
+
+def _could_start(config: Config) -> None:
+    """Refuse before the token is spent what `llmgw up` would refuse after: a folder or a port in use."""
+    lock = Lock(config)
+    lock.take()
+    lock.release()
+    if processes.services_of(config.data):
+        return  # of an `up` that was killed: the next one ends them, and has their ports
+    problems = ports.problems(config)
+    if problems:
+        raise CliError(ExitCode.REFUSED, "\nllmgw: ".join(problems))

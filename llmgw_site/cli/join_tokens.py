@@ -38,8 +38,9 @@ def _make(uses: int, hours: float, as_json: bool) -> None:
         print_json(made)
         return
     machines = "one machine" if uses == 1 else f"{uses} machines"
-    print(f"Run this on the new machine, as the user that llmgw shall run as. It lets {machines} in "
-          f"until {made['expires_at'][:16].replace('T', ' ')} UTC and is shown this once:", file=sys.stderr)  # fmt: skip
+    print("Run this on the new machine, as the user that llmgw shall run as, with .venv/bin of its checkout on the PATH. "
+          f"It lets {machines} in until {made['expires_at'][:16].replace('T', ' ')} UTC and is shown this once:",
+          file=sys.stderr)  # fmt: skip
     print(made["command"])
     print(
         "It joins and starts llmgw there. `llmgw node list` shows the machine, `llmgw node token --list` the tokens.",

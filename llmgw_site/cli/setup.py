@@ -46,6 +46,9 @@ def apply(
         return
     print(f"The cluster setup is version {answer['version']}. Nodes follow with their next heartbeat.")
     lines = {"every controller": answer["controller_tier"], **answer["nodes"]}
+    if not answer["controller_tier"] and not answer["nodes"]:
+        print("  nothing is set: every node goes by its own roles")
+        return
     for name, roles in lines.items():
         print(f"  {name}: {', '.join(roles) or 'nothing'}")
 

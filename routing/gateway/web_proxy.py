@@ -79,7 +79,7 @@ class WebProxy:
         if scope["type"] == "websocket":
             await relay(self._target.uds, scope, self._headers(scope), receive, send)
         elif hidden:
-            message = f"There is no {scope['path']} here: nodes use the node listener."
+            message = f"There is no {scope['path']} here: nodes use the node listener, port 8880 unless set."
             await send_refusal(send, Refused(Kind.NOT_FOUND, "not_found", message))
         else:
             await self._http(scope, receive, send)

@@ -11,6 +11,8 @@ import pytest
 from catalog.models import Event
 from cluster.models import ClusterSetup, JoinToken, Node
 from cluster.wire import CardReport, Hardware
+from llmgw_site.lib.config import load
+from llmgw_site.up.lock import Lock
 from tests.cluster.rows import Machine
 from tests.llmgw_site.cli.conftest import Llmgw
 
@@ -109,6 +111,17 @@ def test_a_token_for_scripts_is_json_alone(llmgw: Llmgw) -> None:
     assert llmgw("node", "token", "--uses", "0").code == 2
 
 
+def test_a_folder_in_use_is_refused_before_a_token_is_spent(
+    command: Llmgw, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LLMGW_DATA", str(tmp_path))
+    held = Lock(load())
+    held.take()
+    refused = command("node", "join", "llmgw-join.not-even-read", "--controller", "http://127.0.0.1:1")
+    held.release()
+    assert (refused.code, "is in use by another `llmgw up`" in refused.err) == (1, True)
+
+
 def test_the_setup_that_is_shown_can_be_applied_again(llmgw: Llmgw, tmp_path: Path) -> None:
     a_machine("ctl", "controller", "router", "edge")
     a_machine("gpu", "inference")
@@ -124,6 +137,8 @@ def test_the_setup_that_is_shown_can_be_applied_again(llmgw: Llmgw, tmp_path: Pa
     assert llmgw("setup", "apply", str(file)).code == 0
     late = llmgw("setup", "apply", str(file))
     assert (late.code, "somebody else has changed" in late.err) == (1, True)
+    file.write_text("{}")
+    assert "nothing is set" in llmgw("setup", "apply", str(file)).out
 
 
 def test_a_setup_comes_from_standard_input_too(llmgw: Llmgw, monkeypatch: pytest.MonkeyPatch) -> None:
