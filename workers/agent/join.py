@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 import httpx
 import orjson
@@ -32,6 +32,8 @@ JOINING = "joining.key"
 """Beside the identity until this machine is a node: a second try after a lost answer is the same machine's."""
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 LARGEST_ANSWER = 1 << 20
+PATIENCE, PAUSE = 60.0, 1.0
+"""Seconds for which a machine tries again where too many join at once, and between two tries."""
 Say = Callable[[str], None]
 
 
@@ -46,7 +48,9 @@ class Wish:
     host: str = ""  # that the node listener shall bind: LLMGW_NODE_HOST where it is set
 
 
-def join(config: Config, wish: Wish, say: Say, *, transport: httpx.BaseTransport | None = None) -> Identity:
+def join(
+    config: Config, wish: Wish, say: Say, *, transport: httpx.BaseTransport | None = None, again: bool = False
+) -> Identity:
     """Make this machine a node of the token's cluster. Changes nothing on disk unless a controller took it in.
 
     Raises Refused:
@@ -88,9 +92,10 @@ def join(config: Config, wish: Wish, say: Say, *, transport: httpx.BaseTransport
     try:
         answer = _ask(controllers, request, token, transport)  # 3, 4
     except Refused as refused:
-        if refused.code == "node_removed":  # what this key and token made was taken out: the next try is another node
-            (folder / JOINING).unlink(missing_ok=True)
-        raise
+        if refused.code != "node_removed" or again:
+            raise
+        (folder / JOINING).unlink(missing_ok=True)  # what this key made was taken out, so this is another node
+        return join(config, wish, say, transport=transport, again=True)
     found = Identity(
         node_id=answer.node_id, private_key=private, controller_public_key=token.controller_public_key, joined=True,
         name=request.name, address=named, host=bound,
@@ -123,44 +128,53 @@ def _already(config: Config, token: joining.TokenText) -> Identity | None:
 
 
 def _url(text: str, param: str) -> str:
-    parts = urlsplit(text if "://" in text else f"http://{text}")
-    try:
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        right = False
-    if not right or parts.query or parts.path.strip("/") or not text.isprintable() or " " in text:
+    whole = text if "://" in text else f"http://{text}"
+    if not joining.is_address(whole):
         what = f"{text[:100]!r} is no node address: write http://HOST:8880, or https:// where TLS is wanted"
         raise Refused(Kind.INVALID, "bad_node_address", what, param=param)
-    return parts.geturl().rstrip("/")
+    return whole.rstrip("/")
 
 
 def _ask(
     controllers: tuple[str, ...], request: JoinRequest, token: joining.TokenText, transport: httpx.BaseTransport | None
 ) -> JoinAnswer:
     """The first controller's answer that can be believed."""
-    problems = []
+    problems, until = [], time.monotonic() + PATIENCE
     # The CA is not known yet; the answer's proof, not the connection, says who answered.
     with httpx.Client(trust_env=False, follow_redirects=False, verify=False, transport=transport) as client:  # noqa: S501
         for url in controllers:
             try:
-                response = client.post(url + JOIN, content=orjson.dumps(to_dict(request)), timeout=TIMEOUT,
-                                       headers={"content-type": "application/json"})  # fmt: skip
-            except httpx.HTTPError as error:
+                status, body = _post(client, url, request)
+                while status == 429 and time.monotonic() < until:
+                    time.sleep(PAUSE)
+                    status, body = _post(client, url, request)
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                 problems.append(f"{url} cannot be reached ({error or type(error).__name__})")
                 continue
-            if response.status_code == 200:
-                return _believed(response.content, request, token)
-            code, message = _refusal(response.content)
-            if response.status_code < 500 and code:
+            if status == 200:
+                return _believed(body, request, token)
+            code, message = _refusal(body)
+            if status < 500 and code:
                 raise Refused(Kind.UNAVAILABLE, code, message)
-            problems.append(f"{url} answered {response.status_code} {message or code}".strip())
+            problems.append(f"{url} answered {status} {message or code}".strip())
     text = "; ".join(problems) + ": name a controller's node listener (LLMGW_NODE_PORT there, 8880 unless set)"
     raise Refused(Kind.UNAVAILABLE, "controller_unreachable", text)
 
 
+def _post(client: httpx.Client, url: str, request: JoinRequest) -> tuple[int, bytes]:
+    """Status and body, at most LARGEST_ANSWER of it: who answers has proved nothing yet."""
+    headers, content, body = {"content-type": "application/json"}, orjson.dumps(to_dict(request)), b""
+    with client.stream("POST", url + JOIN, content=content, timeout=TIMEOUT, headers=headers) as response:
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > LARGEST_ANSWER:
+                raise ValueError("its answer is too large")
+    return response.status_code, body
+
+
 def _believed(body: bytes, request: JoinRequest, token: joining.TokenText) -> JoinAnswer:
     try:
-        answer = from_dict(JoinAnswer, orjson.loads(body[:LARGEST_ANSWER]))
+        answer = from_dict(JoinAnswer, orjson.loads(body))
         right = joining.proves(joining.answer_proof(token.secret, request, answer), answer.proof)
         right = right and fingerprint(answer.ca_certificate) == token.ca_fingerprint
     except (orjson.JSONDecodeError, WireError, ValueError):

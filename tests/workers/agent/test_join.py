@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -102,6 +102,10 @@ def enter(config: Config, answering: Controller, /, **wish: str) -> Identity:
     return join(config, Wish(**asked), lambda text: None, transport=answering.transport)
 
 
+def wish_of(answering: Controller) -> Wish:
+    return Wish(token=answering.authority.text, controller="http://127.0.0.1:8880", name="n2")
+
+
 def test_a_machine_that_was_taken_in_has_identity_certificate_and_the_settings_of_its_join(
     config: Config, controller: Controller
 ) -> None:
@@ -144,6 +148,9 @@ def test_an_address_that_is_given_is_told_and_kept(config: Config, controller: C
         ({"controller": "ftp://x"}, "bad_node_address"),
         ({"controller": "http://x:8880/path"}, "bad_node_address"),
         ({"controller": "http://x:99999"}, "bad_node_address"),
+        ({"controller": "http://[::1"}, "bad_node_address"),
+        ({"controller": "http://user:pw@x:8880"}, "bad_node_address"),
+        ({"controller": "http://127.0.0.1:8880", "address": "https://[::1"}, "bad_node_address"),
         ({"address": "n2 example"}, "bad_node_address"),
         ({"controller": "http://127.0.0.9:8880"}, "controller_unreachable"),
     ],
@@ -222,6 +229,42 @@ def test_a_second_try_after_a_lost_answer_says_the_same_key(config: Config, cont
     enter(config, controller)
     first, second = controller.requests
     assert (first.public_key, first.nonce != second.nonce) == (second.public_key, True)
+
+
+def test_a_key_whose_node_was_taken_out_before_its_answer_came_is_given_up(
+    config: Config, controller: Controller
+) -> None:
+    """The answer to the first try was lost and an administrator removed what it made: the machine is not stuck with it."""
+    refusals = [httpx.Response(401, json={"error": {"code": "node_removed", "message": "It was removed."}})]
+    keys = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        keys.append(from_dict(JoinRequest, orjson.loads(request.content)).public_key)
+        return refusals.pop() if refusals else controller(request)
+
+    found = join(config, wish_of(controller), lambda text: None, transport=httpx.MockTransport(answer))
+    assert (len(set(keys)), signing.public_hex(found.private_key)) == (2, keys[1])
+
+
+def test_where_too_many_join_at_once_a_machine_waits_its_turn(
+    config: Config, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.agent.join.PAUSE", 0.0)
+    busy = [httpx.Response(429, json={"error": {"code": "joins_too_often", "message": "Later."}}) for _ in range(3)]
+    transport = httpx.MockTransport(lambda request: busy.pop() if busy else controller(request))
+    assert join(config, wish_of(controller), lambda text: None, transport=transport).node_id == "node_7"
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(config: Config, controller: Controller) -> None:
+    class Endless(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                yield b"x" * 65536
+
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=Endless()))
+    with pytest.raises(Refused, match="too large") as caught:
+        join(config, wish_of(controller), lambda text: None, transport=transport)
+    assert caught.value.code == "controller_unreachable"
 
 
 def test_a_removed_node_keeps_its_files_aside_and_may_join_again(config: Config, controller: Controller) -> None:
