@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from typing import Any, Protocol
 
 import orjson
@@ -25,6 +26,9 @@ PING_EVERY, PONG_WITHIN = 5.0, 5.0
 """Seconds; together the silence after which a controller is taken for dead."""
 OPEN_TIMEOUT = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
+STEADY = 10.0
+"""Seconds that a connection must have stood for its end to be no failure: else who accepts and closes is asked without
+a pause."""
 REFUSED_PAUSE = 15.0
 """Of a controller that answers and has no websocket for us: an older one, or `web` is starting."""
 LARGEST = 1 << 20
@@ -69,7 +73,7 @@ class Nudges:
             await asyncio.sleep(0.0 if stood and len(self._link.urls) > 1 else pause * self._dice.uniform(0.5, 1.0))
 
     async def _follow(self, url: str) -> bool:
-        """Listen to this controller until its connection ends; True: it stood."""
+        """Listen to this controller until its connection ends; True: it stood for a while."""
         options: dict[str, Any] = {}
         if url.startswith("https:"):
             context, name = self._link.clients.security(url)
@@ -87,13 +91,14 @@ class Nudges:
             logger=logging.getLogger("workers.agent.nudges.websocket"),
             **options,
         ) as connection:
+            began = time.monotonic()
             event(log, "nudges_connected", controller=url)
             self._ears.connected()
             await self._listen(connection)
         reason = f"{connection.close_code or ''} {connection.close_reason or ''}".strip()
         event(log, "nudges_lost", level=logging.WARNING, controller=url, reason=reason)
         self._link.doubt(url)
-        return True
+        return time.monotonic() - began >= STEADY
 
     async def _listen(self, connection: ClientConnection) -> None:
         try:

@@ -102,6 +102,23 @@ async def test_a_controller_that_falls_silent_is_doubted_and_the_next_one_is_tri
             connection.transport.abort()
 
 
+async def test_controllers_that_accept_and_close_at_once_are_asked_after_growing_pauses() -> None:
+    """Such as `web` whose Valkey is away: hundreds of handshakes a second from each node would help nobody."""
+    accepted: list[float] = []
+
+    async def close(connection: ServerConnection) -> None:
+        accepted.append(asyncio.get_running_loop().time())
+
+    async with (
+        serve(close, "127.0.0.1", 0) as one,
+        serve(close, "127.0.0.1", 0) as other,
+        listening(url(one), url(other)) as (_, ears),
+    ):
+        await until(lambda: len(accepted) >= 6)
+    assert accepted[5] - accepted[0] >= 0.7
+    assert ears.heard == []
+
+
 async def test_one_that_refuses_is_passed_over_and_asked_again_only_after_growing_pauses() -> None:
     asked: list[float] = []
 
