@@ -43,14 +43,24 @@ class Published:
     news: bool
 
 
+_size = 0
+
+
+def size() -> int:
+    """Nodes of the cluster when this process last looked; 0: it has not yet."""
+    return _size
+
+
 def publish() -> Published:
     """Compile the map and publish it if its content is new, or its times are old.
 
     As with the snapshot, the version is written under the plan lock with a fresh compilation: of two publishers the one
     that saw older rows can never have the higher counter.
     """
+    global _size
     now, own = selectors.database_now(), identity.ensure_identity()
     fresh = _compile(own, now)
+    _size = len(fresh.nodes)
     current = _current(own)
     if current is not None and current.digest == digest(fresh) and not _aged(current, fresh, now):
         return Published(current.version, news=False)

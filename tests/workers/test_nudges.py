@@ -1,0 +1,85 @@
+"""workers.nudges: whom a change wakes, and how often a large cluster is woken as a whole."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from cluster.wire import NODES_GROUP, node_group
+from workers import nudges
+
+
+class Layer:
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.third = threading.Event()
+
+    async def group_send(self, group: str, message: dict[str, Any]) -> None:
+        self.sent.append((group, message["nudge"]))
+        if len(self.sent) == 3:
+            self.third.set()
+
+    @property
+    def reasons(self) -> list[str]:
+        return [nudge["reason"] for _, nudge in self.sent]
+
+
+@pytest.fixture
+def layer(monkeypatch: pytest.MonkeyPatch) -> Layer:
+    made = Layer()
+    monkeypatch.setattr(nudges, "get_channel_layer", lambda: made)
+    monkeypatch.setattr(nudges, "_to_all", nudges._ToAll())
+    monkeypatch.setattr(nudges, "_not_before", 0.0)
+    return made
+
+
+def of_size(monkeypatch: pytest.MonkeyPatch, nodes: int) -> None:
+    monkeypatch.setattr(nudges.members, "size", lambda: nodes)
+
+
+def test_a_few_nodes_are_nudged_one_by_one_and_many_as_one(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_size(monkeypatch, 3)
+    nudges.send("wanted", nodes=["node_a", "node_b"])
+    assert [group for group, _ in layer.sent] == [node_group("node_a"), node_group("node_b")]
+    layer.sent.clear()
+    nudges.send("wanted", nodes=[f"node_{number}" for number in range(1000)])
+    assert [group for group, _ in layer.sent] == [NODES_GROUP]
+
+
+def test_in_a_small_cluster_each_change_goes_at_once(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_size(monkeypatch, nudges.FEW)
+    for reason in ("map", "snapshot", "setup"):
+        nudges.send(reason)
+    assert layer.reasons == ["map", "snapshot", "setup"]
+
+
+def test_a_large_cluster_is_told_many_changes_together_and_the_last_one_is_not_lost(
+    layer: Layer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_size(monkeypatch, 1000)
+    monkeypatch.setattr(nudges, "PER_NODE", 0.0003)
+    for _ in range(50):
+        nudges.send("snapshot")
+    assert layer.reasons == ["snapshot"]
+    nudges.send("map", removed=["node_gone"])  # a removal waits for nothing
+    assert layer.sent[1][1]["removed"] == ["node_gone"]
+    assert layer.third.wait(timeout=10)
+    assert layer.reasons == ["snapshot", "map", "snapshot"]
+
+
+def test_a_layer_that_fails_costs_one_attempt_now_and_then(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_size(monkeypatch, 3)
+    tries = []
+
+    async def broken(group: str, message: dict[str, Any]) -> None:
+        tries.append(group)
+        raise OSError("no Valkey")
+
+    monkeypatch.setattr(layer, "group_send", broken)
+    for _ in range(10):
+        nudges.send("map")
+    assert len(tries) == 1
+    nudges.send("map", removed=["node_gone"])
+    assert len(tries) == 2
