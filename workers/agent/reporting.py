@@ -37,6 +37,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
 LEAST_PAUSE = 0.05
 """Seconds between a heartbeat's answer and the next one: what changes together is told together."""
 WATCH_EVERY, ADDRESS_EVERY = 0.25, 5.0
+SPREAD_PAUSE = 0.1
+"""Share by which a pause may be shorter: else all nodes that one nudge woke would come together for ever."""
 SPREAD, LARGE = 0.3, 1000
 """Seconds over which the nodes of a cluster of so many answer one nudge; fewer nodes, proportionally less."""
 
@@ -70,6 +72,7 @@ class Reporter:
         self._told_cloud = False
         self._connected = asyncio.Event()
         self._reachable: bool | None = None
+        self._unkept = False  # what is wanted is not on the disk; said once
         link.learn(node_map.controllers())
 
     # --- heartbeat ------------------------------------------------------------------------------------------------
@@ -88,6 +91,7 @@ class Reporter:
                 wanted = await self._link.heartbeat(message)
                 failures, pause = 0, min(max(wanted.heartbeat, LEAST_PAUSE), 300.0)
                 self._heartbeat = pause
+                pause *= random.uniform(1.0 - SPREAD_PAUSE, 1.0)
                 self._told_cloud = any(
                     item.name == Module.CLOUD and item.state == ModuleState.RUNNING for item in message.modules
                 )
@@ -105,6 +109,7 @@ class Reporter:
                 # F06: a defect in one beat must not end the beating
                 log.exception("heartbeat_failed")
                 pause = LONGEST_PAUSE
+                failures += 1  # nor make it run: news does not cut this pause short
             await self._wait(pause, eager=failures == 0)
 
     async def _wait(self, pause: float, *, eager: bool) -> None:
@@ -125,7 +130,11 @@ class Reporter:
             self._agent.wanted.write(wanted)
         except OSError as error:
             # what is wanted is done all the same; only a restart without controllers would miss it
-            event(log, "wanted_not_kept", level=logging.ERROR, reason=str(error))
+            if not self._unkept:
+                event(log, "wanted_not_kept", level=logging.ERROR, reason=str(error))
+            self._unkept = True
+        else:
+            self._unkept = False
         self._agent.handle(WantedArrived(replicas=wanted.replicas))
         self._look_at_snapshot()
         if self._told_cloud != self._snapshot_cloud:

@@ -80,6 +80,37 @@ async def test_f06_a_heartbeat_that_raises_is_followed_by_the_next(bench: Bench)
     assert bench.raising == 0
 
 
+async def test_a_heartbeat_that_fails_again_and_again_is_not_hurried_by_news(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reporting, "LONGEST_PAUSE", 60.0)
+    bench.raising = 100
+    bench.agent.background(bench.reporter.run_heartbeats)
+    async with asyncio.timeout(20):
+        while bench.raising == 100:
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            bench.agent.report_now.set()
+            await asyncio.sleep(0.01)
+    assert bench.raising == 99
+    bench.raising = 0
+    bench.reporter.connected()  # a controller is there again: that does count
+    await bench.until_beats(1)
+
+
+async def test_a_full_disk_is_said_once_and_what_is_wanted_is_done(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bench.agent.wanted, "write", full)
+    bench.agent.background(bench.reporter.run_heartbeats)
+    await bench.until_beats(6)
+    assert bench.agent.machine.wanted_known
+    assert [record.getMessage() for record in caplog.records].count("wanted_not_kept") == 1
+
+
 async def test_f67_another_address_of_this_machine_is_told_with_the_next_heartbeat(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
