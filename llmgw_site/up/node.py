@@ -5,7 +5,6 @@ Nothing is made here: identity, models and keys are the cluster's. What runs fol
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from cluster.domain.modules import ModulesFile, ModuleState
@@ -29,9 +28,7 @@ class NodeSupervisor(Supervisor):
     async def _start(self) -> None:
         self._run_gateway()
         self._run_agent()
-        self._tasks.append(asyncio.create_task(self._follow_modules(), name="modules"))
-        for name in ("gateway", "agent"):
-            await self._services[name].ready.wait()
+        await self._until_ready("gateway", "agent")
         decided = modules.held(self._config) or ModulesFile()
         self._terminal.block(block(self._config, identity_of(self._config) or {}, decided))
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from cluster.domain.modules import Module
@@ -106,15 +107,30 @@ class Supervisor:
         if not config.redis_url:
             self._run("valkey", valkey.command(config), lambda: valkey.answers(valkey.socket_path(config)))
         self._run_gateway()
+        if config.node_file.exists() and not self._has(Module.CONTROLLER):
+            self._run_agent()
+            await self._until_ready("gateway", "agent")
+            self._terminal.block(
+                "llmgw runs. The controller module is switched off on this node. Ctrl-C stops everything."
+            )
+            return
         if "valkey" in self._services:  # the bootstrap's changes wake workers through it
             await self._services["valkey"].ready.wait()
         secrets = await self._bootstrap()
         self._run_controller()
         self._run_agent()
-        for name in ("gateway", "web"):
+        await self._until_ready("gateway", "web")
+        await self._announce(secrets)
+
+    async def _until_ready(self, *names: str) -> None:
+        """From then on web and worker follow the controller module."""
+        for name in names:
             await self._services[name].ready.wait()
         self._tasks.append(asyncio.create_task(self._follow_modules(), name="modules"))
-        await self._announce(secrets)
+
+    def _has(self, module: Module) -> bool:
+        decided = modules.held(self._config)
+        return decided is not None and modules.running(decided, module)
 
     def _run_gateway(self) -> None:
         client = (quickstart.local_host(self._config), self._config.port)
@@ -146,11 +162,16 @@ class Supervisor:
             await asyncio.sleep(MODULES_EVERY)
 
     async def _announce(self, secrets: dict[str, str]) -> None:
-        """Serve the quickstart model, ask it, say how to use all this. A model that cannot be served stops nothing."""
-        guide = quickstart.Quickstart(self._config, secrets, self._terminal)
+        """Serve the quickstart model, ask it, say how to use all this. A model that cannot be served stops nothing.
+
+        No model is served where no engine runs, and nothing is asked where no edge answers.
+        """
+        config = self._config if self._has(Module.INFERENCE) else replace(self._config, quickstart=False)
+        guide = quickstart.Quickstart(config, secrets, self._terminal)
         answer = None
         try:
-            answer = await guide.until_answered()
+            if self._has(Module.EDGE):
+                answer = await guide.until_answered()
         except Refused as error:
             self._terminal.say(f"{error.message}")
             self._terminal.block(
@@ -162,8 +183,8 @@ class Supervisor:
             if not service.ready.is_set():
                 self._terminal.waiting(name)
             await service.ready.wait()
-        quickstart.write_env(self._config, secrets)
-        self._terminal.block(quickstart.block(self._config, secrets, answer))
+        quickstart.write_env(config, secrets)
+        self._terminal.block(quickstart.block(config, secrets, answer))
 
     def _run(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -184,6 +185,32 @@ def test_without_a_quickstart_model_the_rest_is_ready(fresh_stack: Stack) -> Non
     assert stack.quickstart["LLMGW_MODEL"] == ""
     assert stack.api().all("models") == []
     assert stack.chat(model=MODEL).status_code == 404
+
+
+def test_a_controller_without_edge_and_engines_is_ready_and_without_its_controller_it_starts_again(
+    fresh_stack: Stack,
+) -> None:
+    """Roles of the node's settings, first; then what the cluster setup said last."""
+    stack = fresh_stack
+    stack.environ["LLMGW_ROLES"] = "controller"
+    stack.start()
+    assert stack.quickstart["LLMGW_MODEL"] == ""
+    assert stack.api().all("models") == []
+    (node,) = wait_for(
+        lambda: [node for node in stack.api().all("nodes") if node["modules"]], what="the first heartbeat"
+    )
+    assert [module["name"] for module in node["modules"]] == ["controller"]
+    wait_for((stack.data / "cluster" / "wanted.json").exists, what="its answer")
+    assert stack.stop() == 0
+    wanted = stack.data / "cluster" / "wanted.json"
+    wanted.write_text(json.dumps({**json.loads(wanted.read_text()), "roles": ["router"]}))
+    stack.log.unlink()
+    stack.spawn()
+    said = "The controller module is switched off on this node"
+    wait_for(lambda: said in stack.tail(), seconds=60, what=f"up: {stack.tail()}")
+    assert {name for name in SERVICES if stack.pid(name)} == {"valkey", "gateway", "agent"}
+    assert stack.stop() == 0
+    assert stack.pids() == []
 
 
 def test_a_port_that_is_taken_says_how_to_choose_another(fresh_stack: Stack) -> None:
