@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -140,7 +140,7 @@ def _requested_key(csr: str) -> ec.EllipticCurvePublicKey:
             raise ValueError("another kind of key")
         if not request.is_signature_valid:
             raise ValueError("not signed by its key")
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         text = f"no PEM of a certificate request that an ECDSA key over P-256 has signed ({error}): make one"
         raise Refused(Kind.INVALID, "bad_certificate_request", text, param="csr") from None
     return public

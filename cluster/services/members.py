@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from django.db.models import F
+from django.db.models import F, Q
 
 from cluster import selectors
 from cluster.domain.joining import ControllerAddress
@@ -31,7 +31,7 @@ MOST_MODULES = 32
 REMOVED_KEPT = 1_000
 """Removed nodes that the map names, the latest first: calls of older ones are refused too, as of a node unknown."""
 _NODE_FIELDS = (
-    "id", "name", "address", "public_key", "last_seen_at", "modules", "maintenance", "maintenance_why"
+    "id", "name", "address", "public_key", "last_seen_at", "modules", "roles", "maintenance", "maintenance_why"
 )  # fmt: skip
 
 
@@ -144,7 +144,10 @@ def _compile(own: ClusterIdentity, now: float) -> ModuleMap:
     listening = selectors.listening_of(own)
     rows = Node.objects.filter(removed_at__isnull=True).order_by("name", "id").only(*_NODE_FIELDS)
     gone = Node.objects.filter(removed_at__isnull=False).order_by(F("removed_at").desc(), "id")
-    worthless = Certificate.objects.filter(revoked_at__isnull=False, expires_at__gt=from_unix(now))
+    # by its node too: one that is issued at the very moment of a removal is worth as little
+    worthless = Certificate.objects.filter(
+        Q(revoked_at__isnull=False) | Q(node__removed_at__isnull=False), expires_at__gt=from_unix(now)
+    )
     return ModuleMap(
         version="",
         made_at=now,
@@ -169,10 +172,10 @@ def _node(row: Node, state: str) -> MapNode:
 
 
 def modules_of(row: Node) -> tuple[ModuleReport, ...]:
-    """A node's modules as it last reported them. None before its first report."""
+    """A node's modules as it last reported them. None before its first report. One that tells its roles knows modules."""
     if row.last_seen_at is None:
         return ()
-    if not row.modules:
+    if not row.modules and not row.roles:
         return tuple(ModuleReport(name=name.value) for name in BEFORE_MODULES)
     return tuple(
         ModuleReport(name=item["name"], state=item["state"], code=item["code"], message=item["message"])

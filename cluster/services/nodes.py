@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from catalog.services import events
 from cluster import selectors, signals
 from cluster.domain import setup as setup_rules
 from cluster.domain import signing
+from cluster.domain.joining import is_address
 from cluster.domain.states import ReplicaState
 from cluster.models import Node, Replica
 from cluster.selectors import from_unix
@@ -28,13 +30,20 @@ _STATES = frozenset(ReplicaState)
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - asks, binds nothing
 _LOG_TAIL = 16_384
 """Characters kept of a failed start's log."""
+_TEXT, _MOST, _MOST_CARDS = 1_000, 32, 256
+"""Characters of a sentence, sentences, and cards that are kept of a report: pages and decisions read all of them."""
 
 
 def enrol(*, name: str, public_key: str, address: str, actor: str, node_id: str = "") -> Node:
-    """Take a machine into the cluster. Raises Refused where its name or key is taken, or the key is none."""
+    """Take a machine into the cluster.
+
+    Raises Refused: `bad_public_key`; `node_exists` where its name or key is a node's; `node_removed` where its key is that
+    of one that was taken out.
+    """
     try:
-        if len(bytes.fromhex(public_key)) != 32:
+        if len(public_key) != 64:
             raise ValueError
+        signing.pairwise_key(secrets.token_hex(32), public_key)  # some 32 bytes are no key that can be agreed with
     except ValueError:
         raise Refused(
             Kind.INVALID,
@@ -57,6 +66,9 @@ def enrol(*, name: str, public_key: str, address: str, actor: str, node_id: str 
             )
             transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
     except IntegrityError:
+        former = Node.objects.filter(public_key=public_key.lower(), removed_at__isnull=False).first()
+        if former is not None:
+            raise removed(former) from None
         raise Refused(
             Kind.CONFLICT,
             "node_exists",
@@ -213,23 +225,31 @@ def removed(node: Node) -> Refused:
 
 
 def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
-    hardware = to_dict(beat.hardware)
+    hardware = to_dict(replace(beat.hardware, cards=beat.hardware.cards[:_MOST_CARDS]))
     del hardware["v"]
     fields: dict[str, Any] = {
         "boot_id": (call.boot if call else beat.boot_id)[:64],
         "call_counter": call.counter if call else None,
         "version": beat.version[:40],
         "hardware": hardware,
-        "engines": [{"kind": item.kind, "version": item.version, "problem": item.problem} for item in beat.engines],
-        "problems": list(beat.problems),
+        "engines": [
+            {"kind": item.kind[:40], "version": item.version[:_TEXT], "problem": item.problem[:_TEXT]}
+            for item in beat.engines[:_MOST]
+        ],
+        "problems": [text[:_TEXT] for text in beat.problems[:_MOST]],
         "snapshot_version": beat.snapshot_version[:100],
         "spool_records": _count(beat.spool_records),
         "modules": members.kept(beat.modules),
         "roles": [role[:40] for role in beat.roles[: members.MOST_MODULES]],
         "map_version": beat.map_version[:100],
     }
-    if beat.address:
-        fields["address"] = beat.address[:300]
+    if is_address(beat.address):
+        fields["address"] = beat.address.rstrip("/")
+    elif beat.address:  # what it said before is better than what nobody can call, and pages show it
+        text = (
+            f"it reports {beat.address[:100]!r}, which is no address of a node listener: set LLMGW_NODE_ADDRESS there"
+        )
+        fields["problems"].append(text)
     return fields
 
 
@@ -313,7 +333,7 @@ def _observed(report: ReplicaReport) -> dict[str, Any]:
     return {
         "state": report.state,
         "code": report.code[:64],
-        "message": report.message,
+        "message": report.message[:_TEXT],
         "log_tail": report.log_tail[-_LOG_TAIL:],
         "attempt": _count(report.attempt),
         "pid": _count(report.pid),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from dataclasses import replace
 from datetime import timedelta
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from django.conf import settings
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
 
 from cluster import selectors
 from cluster.models import Certificate, ClusterIdentity
@@ -22,6 +27,7 @@ from tests.cluster.rows import Machine
 from tests.cluster.services.test_joining import a_csr
 
 pytestmark = pytest.mark.django_db
+CSR = x509.load_pem_x509_csr(a_csr().encode())
 
 
 def issued(machine: Machine, csr: str = "") -> x509.Certificate:
@@ -61,6 +67,19 @@ def test_a_certificate_is_the_nodes_and_says_what_it_may_be_used_for() -> None:
 def test_other_requests_are_refused(csr: str) -> None:
     with pytest.raises(Refused) as refused:
         authority.issue(csr=csr, node=Machine().node, now=selectors.database_now())
+    assert refused.value.code == "bad_certificate_request"
+
+
+@given(st.data())
+@settings_of_hypothesis(max_examples=200)
+def test_a_request_with_any_byte_changed_is_refused_in_words(data: st.DataObject) -> None:
+    """Also where the library does not know what the changed byte names."""
+    der = bytearray(CSR.public_bytes(serialization.Encoding.DER))
+    at = data.draw(st.integers(0, len(der) - 1))
+    der[at] ^= data.draw(st.integers(1, 255))
+    body = base64.encodebytes(bytes(der)).decode()
+    with pytest.raises(Refused) as refused:
+        authority.vet(f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n")
     assert refused.value.code == "bad_certificate_request"
 
 

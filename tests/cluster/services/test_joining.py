@@ -150,7 +150,7 @@ def test_a_removed_node_does_not_come_back_with_its_key() -> None:
     answer = join(asked)
     nodes.remove(node_id=answer.node_id, actor="t")
     assert refused(asked) == "node_removed"
-    assert refused(a_request(a_token(), public_key=asked.public_key)) == "node_exists"
+    assert refused(a_request(a_token(), public_key=asked.public_key)) == "node_removed"
     assert join(a_request(token)).node_id != answer.node_id
 
 
@@ -169,6 +169,8 @@ def test_a_removed_node_does_not_come_back_with_its_key() -> None:
         ({"nonce": ""}, "invalid_value"),
         ({"nonce": "x" * 200}, "invalid_value"),
         ({"public_key": "zz"}, "bad_public_key"),
+        ({"public_key": " ".join(["ab"] * 32)}, "bad_public_key"),  # longer than its column
+        ({"public_key": "00" * 32}, "bad_public_key"),  # nobody can agree on a secret with it: RFC 7748, section 6.1
         ({"csr": "no pem"}, "bad_certificate_request"),
         ({"csr": "x" * 100_000}, "bad_certificate_request"),
     ],

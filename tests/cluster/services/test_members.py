@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from cluster import selectors
 from cluster.domain.modules import ModuleReport
-from cluster.models import Node, PublishedMap
+from cluster.models import Certificate, Node, PublishedMap
 from cluster.services import authority, identity, members, nodes
 from tests.cluster.rows import Machine, age
 from tests.cluster.services.test_joining import a_csr
@@ -100,6 +100,24 @@ def test_a_node_of_before_modules_runs_what_all_nodes_ran_then() -> None:
     members.publish()
     (node,) = members.current_map().nodes
     assert [module.name for module in node.modules] == ["inference", "router", "edge"]
+
+
+def test_a_node_that_knows_modules_and_reports_none_runs_none() -> None:
+    """Such as one that the setup gives an empty list, after its next start: what was stopped is listed no more."""
+    Machine().heartbeat(roles=("inference",), modules=())
+    members.publish()
+    (node,) = members.current_map().nodes
+    assert node.modules == ()
+    (view,) = selectors.world().nodes
+    assert view.modules == frozenset()
+
+
+def test_a_certificate_that_was_issued_while_its_node_was_taken_out_is_on_the_list() -> None:
+    machine = Machine()
+    nodes.remove(node_id=machine.node.id, actor="t")
+    authority.issue(csr=a_csr(), node=machine.node, now=selectors.database_now())  # read before, written after
+    members.publish()
+    assert members.current_map().revoked == tuple(Certificate.objects.values_list("serial", flat=True))
 
 
 def test_reported_modules_are_bounded() -> None:

@@ -12,9 +12,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from catalog.models import Event
+from cluster import selectors
 from cluster.domain import signing
 from cluster.models import ClusterIdentity, Node, Replica
 from cluster.services import identity, nodes
+from cluster.wire import CardReport, EngineBuild, Hardware
 from llmgw_site.lib import files
 from llmgw_site.lib.errors import Refused
 from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
@@ -44,13 +46,13 @@ def test_another_secret_does_not_open_the_key_and_says_what_to_do(settings: Any)
 
 def test_a_name_or_a_key_is_enrolled_once() -> None:
     machine = Machine("alpha")
-    for name, key in (("alpha", "00" * 32), ("beta", machine.node.public_key)):
+    for name, key in (("alpha", "09" * 32), ("beta", machine.node.public_key)):
         with pytest.raises(Refused) as refused:
             nodes.enrol(name=name, public_key=key, address="", actor="t")
         assert refused.value.code == "node_exists"
 
 
-@pytest.mark.parametrize("key", ["", "zz", "00" * 31, "00" * 33])
+@pytest.mark.parametrize("key", ["", "zz", "09" * 31, "09" * 33, "00" * 32, "09 " * 32])
 def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(Refused) as refused:
         nodes.enrol(name="n", public_key=key, address="", actor="t")
@@ -182,6 +184,36 @@ def test_a_heartbeat_costs_the_same_queries_with_one_replica_or_with_twenty() ->
             machine.heartbeat(*reports)
         costs.append(len(queries))
     assert costs[0] == costs[1] <= 6
+
+
+@pytest.mark.parametrize(
+    "address", ["javascript:alert(1)", "http://10.0.0.6:8880/path", "http://u:p@10.0.0.6", "x" * 1000, "http://[::1"]
+)
+def test_what_is_no_address_is_not_told_to_the_other_nodes_and_shown_as_a_problem(address: str) -> None:
+    machine = Machine()
+    machine.heartbeat(address="http://10.0.0.5:8880/")
+    machine.heartbeat(address=address)
+    node = Node.objects.get()
+    assert node.address == "http://10.0.0.5:8880"
+    assert [repr(address[:100]) in problem for problem in node.problems] == [True]
+    machine.heartbeat(address="https://node.example:8880")
+    node.refresh_from_db()
+    assert (node.address, node.problems) == ("https://node.example:8880", [])
+
+
+def test_a_report_is_bounded_whatever_a_node_sends() -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(
+        report(row, "failed", message="x" * 10**5),
+        problems=("x" * 10**4,) * 1000,
+        engines=(EngineBuild(kind="k" * 10**4, version="v" * 10**4, problem="p" * 10**4),) * 1000,
+        hardware=Hardware(cores=-1, memory_total=2**63, cards=tuple(CardReport(uuid=f"u{n}") for n in range(10**4))),
+    )
+    node, row = Node.objects.get(), Replica.objects.get()
+    assert len(node.hardware["cards"]) <= 256
+    assert len(str(node.problems) + str(node.engines)) < 200_000
+    assert len(row.message) <= 1000
+    assert selectors.world().nodes[0].cores == -1  # read as it is: nothing fits there
 
 
 def test_a_log_tail_is_bounded() -> None:
