@@ -24,7 +24,9 @@ from llmgw_site.lib.errors import HTTP_STATUS, envelope
 from llmgw_site.lib.units import MIB
 
 PREFIX = "/api/v1/agent/"
-HEARTBEAT = PREFIX + "heartbeat"
+BEATS = frozenset({PREFIX + "heartbeat", PREFIX + "heard"})
+"""Heartbeats, and the question whether they are processed: it waits where they wait, for it must not be answered while
+they are stuck."""
 THREADS = 2
 """For heartbeats, and as many for the rest: a batch of usage must be on the disk before it is acknowledged, and a
 heartbeat that waited for the disk would take three times as long."""
@@ -49,7 +51,7 @@ class NodeCalls:
         body = await _body(receive)
         if body is None:
             return
-        response = await (self._beat if scope["path"] == HEARTBEAT else self._answer)(scope, body)
+        response = await (self._beat if scope["path"] in BEATS else self._answer)(scope, body)
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in response.items()]
         headers.append((b"content-length", b"%d" % len(response.content)))
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})

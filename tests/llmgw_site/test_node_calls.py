@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +15,7 @@ from django.db import OperationalError, connection
 
 from cluster.api import agent
 from cluster.domain import signing
-from cluster.models import Node
+from cluster.models import ClusterIdentity, Node
 from cluster.services import hearing, locks
 from cluster.wire import to_dict
 from llmgw_site import node_calls
@@ -21,7 +23,7 @@ from llmgw_site.node_calls import NodeCalls
 from tests.cluster.rows import Machine
 
 pytestmark = pytest.mark.django_db(transaction=True)
-BEAT = "/api/v1/agent/heartbeat"
+BEAT, HEARD = "/api/v1/agent/heartbeat", "/api/v1/agent/heard"
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
@@ -105,6 +107,26 @@ async def test_a_defect_is_told_and_the_next_call_is_answered(
         monkeypatch.setattr(agent.nodes, "observe", good)
         assert (await beat(app, machine)).status_code == 200
     assert "a defect" not in answer.text
+
+
+async def test_f05_where_heartbeats_are_stuck_nobody_says_that_they_are_heard(app: NodeCalls) -> None:
+    """Such as behind a lock that somebody holds in the database, while everything else is answered."""
+    machine = await sync_to_async(Machine)()
+    gate = threading.Event()
+    stuck = [app.beats.submit(gate.wait) for _ in range(node_calls.THREADS)]
+    headers = await sync_to_async(machine.headers)("GET", HEARD, b"")
+    asked = asyncio.ensure_future(ask(app, "GET", HEARD, headers=headers))
+    try:
+        async with asyncio.timeout(20):
+            while not app.beats._work_queue.qsize() and not asked.done():
+                await asyncio.sleep(0.01)
+        assert not asked.done()
+        assert (await ClusterIdentity.objects.aget()).listening_at is None
+    finally:
+        gate.set()
+    assert (await asked).status_code == 200
+    assert all(item.result() for item in stuck)
+    assert (await ClusterIdentity.objects.aget()).listening_at is not None
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL lets a session choose")
