@@ -5,6 +5,7 @@ What an engine generates passes byte for byte. Headers, redirects and errors, wh
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
@@ -15,8 +16,8 @@ from routing.gateway.table import View
 
 INSTEAD = b"[internal]"
 _CANDIDATE = re.compile(
-    rb"(\\[bfnrt])?"  # an escape of JSON's before it is no part of it
-    rb"([a-z][a-z0-9+.-]*://)?"
+    rb"(\\(?:[bfnrt]|u[0-9a-f]{4})|%[0-9a-f]{2})?"  # an escape of JSON's or of a URL's before it is no part of it
+    rb"([a-z][a-z0-9+.-]{0,15}://)?"  # bounded: else a long text takes time by the square of its length
     rb"(\[[0-9a-f:.]+\]|[0-9a-f]*:[0-9a-f]*:[0-9a-f:.]*|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?)"
     rb"(:\d{1,5}(?!\w|\.\w))?",
     re.IGNORECASE,
@@ -25,13 +26,20 @@ _CANDIDATE = re.compile(
 
 
 def hosts_of(nodes: ModuleMap | None, view: View) -> frozenset[bytes]:
-    """Hosts of every node in the map and of every engine here, in lower case."""
+    """Hosts of every node in the map and of every engine here, in lower case; an IPv6 address in each usual spelling."""
     found = {seat.host for route in view.routes.values() for seat in route.seats}
     for node in nodes.nodes if nodes is not None else ():
         try:
             found.add(urlsplit(node.address).hostname or "")
         except ValueError:
             continue
+    for host in [host for host in found if ":" in host]:
+        try:
+            address = ipaddress.IPv6Address(host.partition("%")[0])  # a zone is its machine's own word
+        except ValueError:
+            continue
+        parts = address.exploded.split(":")
+        found |= {address.compressed, address.exploded, ":".join(f"{int(part, 16):x}" for part in parts)}
     return frozenset(host.lower().encode() for host in found if host)
 
 
@@ -45,12 +53,28 @@ def redact_text(text: bytes, hosts: Collection[bytes]) -> bytes:
     def instead(match: re.Match[bytes]) -> bytes:
         escape, scheme, host, port = match.groups()
         host = host.lower().strip(b"[]")
+        after = b""
+        if b":" in host:
+            host, after = _without_tail(host, hosts)
         plain = b"." not in host and b":" not in host
         if host not in hosts or (plain and not scheme and not port):
             return match[0]
-        return (escape or b"") + INSTEAD
+        return (escape or b"") + INSTEAD + after
 
     return _CANDIDATE.sub(instead, text)
+
+
+def _without_tail(host: bytes, hosts: Collection[bytes]) -> tuple[bytes, bytes]:
+    """What of colons, dots and hex digits is the address, and the rest: punctuation goes on, a port does not.
+
+    An IPv4 address may be written as one of IPv6 (RFC 4291 §2.5.5.2).
+    """
+    bare = host.rstrip(b".:")
+    for found in (host, bare, bare.rpartition(b":")[0]):
+        for spelling in (found, found.removeprefix(b"::ffff:")):
+            if spelling in hosts:
+                return spelling, host[len(bare) :] if found is not host else b""
+    return host, b""
 
 
 def redact_header(name: bytes, value: bytes, hosts: Collection[bytes]) -> bytes | None:

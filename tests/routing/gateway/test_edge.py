@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.domain.modules import MapNode, ModuleMap
-from routing.gateway.edge import MOST_KNOWN, Redactor, redact_header, redact_text
+from routing.gateway.edge import MOST_KNOWN, Redactor, hosts_of, redact_header, redact_text
 from routing.gateway.table import View
 
 HOSTS = frozenset({b"10.0.0.5", b"gpu-1.lan", b"node1", b"fe80::1", b"127.0.0.1"})
@@ -25,6 +26,11 @@ HOSTS = frozenset({b"10.0.0.5", b"gpu-1.lan", b"node1", b"fe80::1", b"127.0.0.1"
         ("user@10.0.0.5", "user@[internal]"),
         (r"line\n10.0.0.5\tend", r"line\n[internal]\tend"),
         (r"http:\/\/10.0.0.5\/x", r"http:\/\/[internal]\/x"),
+        (r"\u201c10.0.0.5\u201d", r"\u201c[internal]\u201d"),
+        ("next=http%3A%2F%2F10.0.0.5%3A80", "next=http%3A%2F%2F[internal]%3A80"),
+        ("from ::ffff:10.0.0.5", "from [internal]"),
+        ("fe80::1: refused; fe80::1, fe80::1.", "[internal]: refused; [internal], [internal]."),
+        ("fe80::1:8880 and fe80::12 and fe80::1:2:3", "[internal] and fe80::12 and fe80::1:2:3"),
         ("https://[fe80::1]:8880/ and fe80::1", "[internal]/ and [internal]"),
         ("http://node1/x, node1:8880", "[internal]/x, [internal]"),
         ("the node1 is a word here", "the node1 is a word here"),
@@ -34,6 +40,28 @@ HOSTS = frozenset({b"10.0.0.5", b"gpu-1.lan", b"node1", b"fe80::1", b"127.0.0.1"
 )
 def test_addresses_go_and_words_stay(text: str, told: str) -> None:
     assert redact_text(text.encode(), HOSTS).decode() == told
+
+
+@pytest.mark.parametrize("pattern", ["a+", "a.", "a..", "f", "f:", ":", "[::", "\\n", "%2f", "a-", "_", "x://"])
+def test_a_text_takes_time_in_proportion_to_its_length(pattern: str) -> None:
+    def seconds(count: int) -> float:
+        text = (pattern * count)[:count].encode()
+        began = time.process_time()
+        redact_text(text, HOSTS)
+        return time.process_time() - began
+
+    seconds(1000)
+    assert seconds(64 << 10) < 64 * max(min(seconds(4 << 10) for _ in range(3)), 0.002)
+
+
+def test_an_ipv6_address_goes_in_each_usual_spelling() -> None:
+    nodes = (
+        MapNode(node_id="a", name="a", address="http://[FD00:0::a:1]:8880", public_key=""),
+        MapNode(node_id="b", name="b", address="http://[fe80::1%25eth0]:8880", public_key=""),
+    )
+    hosts = hosts_of(ModuleMap(version="1", made_at=0.0, nodes=nodes), View())
+    for text in (b"fd00::a:1", b"FD00:0::A:1", b"fd00:0:0:0:0:0:a:1", b"[fd00::a:1]:8880", b"fe80::1", b"fe80::1:8880"):
+        assert redact_text(b"at " + text + b" now", hosts) == b"at [internal] now"
 
 
 def test_headers_that_name_an_address_go_and_a_redirect_keeps_its_path() -> None:
