@@ -7,6 +7,7 @@ and never parsed; JSON is read only where one of them stands, and until the firs
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,13 +118,17 @@ class BodyMeter:
 
 
 class StreamMeter:
-    """Reads an event stream on its way to the client.
+    """Reads an event stream on its way to the client. A piece goes on as it came, but for events that are not whole yet:
+    they are held until they are.
 
-    strip   the client did not ask for usage, so the chunk that llmgw asked for is taken out (F14). Only then is an
-            event that came in parts held until it is whole; otherwise each piece goes on as it came.
+    strip    the client did not ask for usage, so the chunk that llmgw asked for is taken out (F14)
+    redact   what is done with the bytes of an error event
     """
 
-    def __init__(self, *, strip: bool) -> None:
+    at_boundary = True
+    """Whether an event of llmgw's own may be put in here: only whole events have passed."""
+
+    def __init__(self, *, strip: bool, redact: Callable[[bytes], bytes] | None = None) -> None:
         self.counts = Counts()
         self.first_token_at: float | None = None
         self.done = False
@@ -131,17 +136,13 @@ class StreamMeter:
         self.error: str | None = None
         """Code of an error event that the engine sent within the stream."""
         self._strip = strip
+        self._redact = redact
         self._reader = Reader()
         self._events = 0
         self._plain = False  # the first token was seen and no event is unfinished: the common state
 
-    @property
-    def at_boundary(self) -> bool:
-        """Whether an event of llmgw's own may be put in here."""
-        return not self._reader.held or self._strip
-
     def feed(self, piece: bytes, now: float) -> bytes:
-        """What of this piece goes to the client; `now` in seconds of the caller's clock."""
+        """What goes to the client now that this piece has come; `now` in seconds of the caller's clock."""
         if (
             self._plain
             and piece.endswith(b"\n\n")
@@ -155,46 +156,40 @@ class StreamMeter:
         return self._read(piece, now)
 
     def _read(self, piece: bytes, now: float) -> bytes:
-        before = self._reader.held if self._strip else b""
-        events = self._reader.feed(piece)
-        dropped = False
+        whole = not self._reader.held
         kept = []
-        for event in events:
-            if self._look(event, now):
-                dropped = True
-            else:
-                kept.append(event.raw)
+        for event in self._reader.feed(piece):
+            passed = self._look(event, now)
+            whole = whole and passed is event.raw
+            kept.append(passed)
         if len(self._reader.held) > MOST_HELD:
             kept.append(self._reader.held)
             self._reader.held = b""
         self._plain = self.first_token_at is not None and not self._reader.held
-        if not self._strip:
-            return piece
-        if not dropped and not before and not self._reader.held:
-            return piece
-        return b"".join(kept)
+        return piece if whole and not self._reader.held else b"".join(kept)
 
-    def _look(self, event: Event, now: float) -> bool:
-        """Account for one event. True: it is the usage chunk that this client did not ask for."""
-        data = event.data
+    def _look(self, event: Event, now: float) -> bytes:
+        """Account for one event. What of it goes on: all, nothing of a usage chunk that this client did not ask for, or
+        an error as it may be told."""
+        raw, data = event.raw, event.data
         if data is None:
-            return False
+            return raw
         if data == DONE:
             self.done = True
-            return False
+            return raw
         if b'"usage"' in data or b'"timings"' in data:
             find_counts(data, self.counts)
             if self._strip and _is_usage_chunk(data):
-                return True
+                return b""
         if b'"error"' in data and (code := error_code(data)) is not None:
             self.error = self.error or code
-            return False  # no token
+            return raw if self._redact is None else self._redact(raw)  # no token
         if self.first_token_at is None:
             if not _has_token(data):
-                return False
+                return raw
             self.first_token_at = now
         self._events += 1
-        return False
+        return raw
 
     def finish(self) -> bytes:
         """At the end of the stream, however it came: the rest that was held. Fills in counts if none were reported."""
@@ -202,8 +197,6 @@ class StreamMeter:
         if counts.completion is None and self._events:
             # Engines send one token an event, or a few when they run ahead: a lower bound, marked as estimated.
             counts.completion, counts.estimated = self._events, True
-        if not self._strip:
-            return b""  # it has passed already
         rest, self._reader.held = self._reader.held, b""
         return rest
 

@@ -105,8 +105,12 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers) -> N
     Who counts is the gateway that the client asked; for the others an event stream is only to be ended properly.
     """
     assert exchange.ask is not None
-    strip = not exchange.ask.include_usage
-    meter = exchange.meter = StreamMeter(strip=strip) if exchange.caller is None else PassMeter()
+    if exchange.caller is None:
+        redact = None if exchange.redact is None else exchange.redact.text
+        meter: Meter = StreamMeter(strip=not exchange.ask.include_usage, redact=redact)
+    else:
+        meter = PassMeter()
+    exchange.meter = meter
     exchange.counts = meter.counts
     if not exchange.started:
         names = {name for name, _ in headers}
@@ -140,8 +144,6 @@ def _sink(exchange: Exchange, meter: Meter, writer: DirectWriter) -> Callable[[b
     def sink(piece: bytes) -> bool:
         exchange.quiet_since = at = now()
         out = feed(piece, at)
-        if meter.error is not None and exchange.redact is not None:
-            out = exchange.redact.text(out)
         return write(out) if out else True
 
     return sink
@@ -153,8 +155,6 @@ async def _relay(exchange: Exchange, response: Response, meter: Meter) -> None:
     while piece := await response.read():
         exchange.quiet_since = at = now()
         if out := meter.feed(piece, at):
-            if meter.error is not None and exchange.redact is not None:
-                out = exchange.redact.text(out)
             exchange.sending = True
             await exchange.send({"type": "http.response.body", "body": out, "more_body": True})
             exchange.sending = False

@@ -61,11 +61,30 @@ def test_a_stream_that_is_cut_anywhere_loses_no_byte(data: st.DataObject, end: i
     assert meter.counts.estimated == (meter.counts.completion is not None and EXTRA not in part)
 
 
-def test_one_piece_in_is_the_same_piece_out() -> None:
-    meter = StreamMeter(strip=True)
+@given(st.data(), st.booleans())
+def test_an_error_event_is_redacted_wherever_it_is_cut_and_nothing_else_is(data: st.DataObject, strip: bool) -> None:
+    error = event({"error": {"message": "lost 10.0.0.5:8880", "code": "mine"}})
+    stream = token("a 10.0.0.5:8880") + error + token("b 10.0.0.5:8880")
+    meter = StreamMeter(strip=strip, redact=lambda text: text.replace(b"10.0.0.5:8880", b"[internal]"))
+    out = b"".join(meter.feed(piece, 0.0) for piece in cut(data, stream))
+    assert out == token("a 10.0.0.5:8880") + error.replace(b"10.0.0.5:8880", b"[internal]") + token("b 10.0.0.5:8880")
+    assert meter.error == "mine"
+
+
+@given(st.data(), st.integers(0, len(STREAM)), st.booleans())
+def test_only_whole_events_pass(data: st.DataObject, end: int, strip: bool) -> None:
+    meter = StreamMeter(strip=strip)
+    out = b"".join(meter.feed(piece, 0.0) for piece in cut(data, STREAM[:end]))
+    assert out == b"" or out.endswith(b"\n\n")
+    assert meter.at_boundary
+
+
+@pytest.mark.parametrize("strip", [False, True])
+def test_one_piece_in_is_the_same_piece_out(strip: bool) -> None:
+    meter = StreamMeter(strip=strip)
     for piece in (ROLE, token("a"), token("b"), TRICKY, STOP, token("c") + token("d")):
         assert meter.feed(piece, 0.0) is piece
-    assert meter.feed(EXTRA, 0.0) == b""
+    assert meter.feed(EXTRA, 0.0) == (b"" if strip else EXTRA)
     assert meter.feed(DONE, 0.0) is DONE
 
 
