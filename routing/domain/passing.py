@@ -15,9 +15,10 @@ class PassMeter:
     """Has the face of StreamMeter and passes every piece as it came; counts nothing."""
 
     counts: Counts | None = None
-    first_token_at: float | None = None
 
     def __init__(self) -> None:
+        self.first_token_at: float | None = None
+        """When the first event came that says anything; comments do not."""
         self.done = False
         """`[DONE]` was seen."""
         self.error: str | None = None
@@ -36,6 +37,8 @@ class PassMeter:
             self.done = True
         elif b'"error"' in data and self.error is None and (found := _ERROR.search(data)) is not None:
             self.error = error_code(found[1]) or "engine_error"
+        if self.first_token_at is None and self.error is None and b"data:" in data:
+            self.first_token_at = now
         return piece
 
     def finish(self) -> bytes:

@@ -40,6 +40,16 @@ def test_an_unfinished_event_is_no_place_for_another_one(cuts: list[int], tail: 
     assert meter.at_boundary == TOKENS[:-tail].endswith(b"\n\n")
 
 
+def test_the_first_event_that_says_something_is_timed() -> None:
+    meter = PassMeter()
+    for number, piece in enumerate((b": keep-alive\n\n", b"da", b"ta: {}\n\n", TOKENS)):
+        meter.feed(piece, float(number))
+    assert meter.first_token_at == 2.0
+    meter = PassMeter()
+    meter.feed(ERROR, 1.0)
+    assert meter.first_token_at is None
+
+
 def test_an_error_event_has_a_code_and_a_word_in_a_text_is_none() -> None:
     assert fed(TOKENS + ERROR, [])[0].error == "upstream_lost"
     assert fed(ERROR, [])[0].error == "upstream_lost"
