@@ -57,7 +57,7 @@ class _Pool:
 
     def __init__(self, target: Target, limits: Limits, sweep_later: Callable[[], None]) -> None:
         self.target = target
-        self.host = target.authority.encode("ascii")
+        self.host = target.authority.encode("idna" if not target.authority.isascii() else "ascii")
         self.idle: list[Connection] = []
         self.open: set[Connection] = set()
         self.connecting = 0
@@ -132,7 +132,7 @@ class Upstream:
         """
         pool = self._pools.get(target)
         if pool is None:
-            pool = self._pools[target] = _Pool(target, self._limits, self._sweep_later)
+            pool = self._pools[target] = self._pool(target)
         whole = body if isinstance(body, bytes) else None
         head = _head(method, path, host or pool.host, headers, len(whole) if whole is not None else length)
         connection = pool.take(asyncio.get_running_loop().time()) or await self._connect(pool)
@@ -170,6 +170,12 @@ class Upstream:
         while any(pool.open or pool.connecting for pool in self._pools.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # a round of the loop or two, until each socket is closed
 
+    def _pool(self, target: Target) -> _Pool:
+        try:
+            return _Pool(target, self._limits, self._sweep_later)
+        except UnicodeError as error:
+            raise NotReached(f"{target.authority} is no host name: {error}") from None
+
     async def _connect(self, pool: _Pool) -> Connection:
         if self._closed:
             raise NotReached("the gateway is stopping")
@@ -191,7 +197,7 @@ class Upstream:
                     )
         except TimeoutError:
             raise TooSlow("connect", self._connect_timeout) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter for what is no host name
             raise NotReached(f"{target.uds or target.authority} cannot be reached: {error}") from error
         finally:
             pool.connecting -= 1

@@ -62,10 +62,13 @@ async def test_refused_connections_send_a_request_once_to_another_node(tmp_path:
         calm(edge, second)
 
 
-async def test_a_name_that_does_not_resolve_is_as_good_as_a_refused_connection(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["no-such-host.invalid", "a..invalid", "b\u00fccher.invalid", "n" * 70 + ".invalid", "[::1%25no]"]
+)
+async def test_a_name_that_does_not_resolve_is_as_good_as_a_refused_connection(tmp_path: Path, name: str) -> None:
     async with many(tmp_path) as town:
         edge, second = await router_and_two(town)
-        town.ghost("first", "inference", address="http://no-such-host.invalid:8880", serves=(TINY,))
+        town.ghost("first", "inference", address=f"http://{name}:8880", serves=(TINY,))
         await town.settle()
         assert (await edge.chat()).status_code == 200
         assert second.asked == 1

@@ -31,6 +31,14 @@ async def upstream() -> AsyncIterator[Upstream]:
     assert client.connections == 0
 
 
+@pytest.mark.parametrize(
+    "host", ["a..invalid", "b\u00fccher.invalid", "n" * 70 + ".invalid", "\u00fc" * 70, "a\0b", "."]
+)
+async def test_what_is_no_host_name_is_not_reached(upstream: Upstream, host: str) -> None:
+    with pytest.raises(NotReached):
+        await ask(upstream, Target(host, 1))
+
+
 async def ask(client: Upstream, target: Target, **given: Any) -> Response:
     arguments: dict[str, Any] = {
         "method": b"POST",
