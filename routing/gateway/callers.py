@@ -53,7 +53,7 @@ _WORDS = {
     "node_certificate_wrong": "the certificate is another node's, or was revoked",
     "bad_signature": "it is signed with another key, or was changed on its way",
     "clock_skew": f"it was made more than {signing.WINDOW:.0f} s of cluster time away",
-    "call_repeated": "this very call was met before",
+    "call_repeated": "this very call was met before, or was made before this node's gateway began",
     "body_unsigned": "its body must be signed",
     "body_changed": "its body is not the one that was signed",
 }

@@ -28,6 +28,9 @@ from routing.gateway.watched import LOOK, WatchedFile
 
 log = logging.getLogger(__name__)
 
+CLOCK_ERROR = 1.0
+"""Seconds by which two nodes may differ about cluster time and still be right."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
@@ -67,6 +70,7 @@ class Members:
         self._boot = os.urandom(6).hex()
         self._counter = itertools.count(1)
         self._seen = signing.Seen()
+        self._began = clock.monotonic()
         self._take()
 
     # --- what is known ---
@@ -168,7 +172,7 @@ class Members:
         2. `node_removed`, `node_unknown`   the node was taken out, or is in no map that was seen here
         3. `node_certificate_required`, `node_certificate_wrong`   by TLS, and not with the certificate of that node
         4. `bad_signature`, `clock_skew`
-        5. `call_repeated`   a copy
+        5. `call_repeated`   a copy; or made before this process, which cannot know what the one before it has met
         """
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         call, identity = signing.read(given), self._identity
@@ -183,9 +187,13 @@ class Members:
         if tls:
             self.check_certificate(certificate, call.node)  # 3
         marks = Marks(*(given.get(name, "") for name in (HOP, KEY, PROJECT, SESSION)))
-        now, key = self.now(), self._pairwise(identity, public)
+        try:
+            now, key = self.now(), self._pairwise(identity, public)
+        except NotReached:
+            raise refusal(call.node, "bad_signature") from None
         wrong = signing.verify_head(key, call, method=method, path=path, now=now, marks=marks if marks.hop else ())
-        if wrong is None and not self._seen.first(call, now=now):
+        began = now - (self._clock.monotonic() - self._began)
+        if wrong is None and (call.time < began - CLOCK_ERROR or not self._seen.first(call, now=now)):
             wrong = "call_repeated"
         if wrong is not None:  # 4, 5
             event(log, "node_call_refused", level=logging.WARNING, node_id=call.node, code=wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,21 @@ MARKS = Marks(hop="handed", key="key_1", project="proj_1", session="s-1")
 
 
 class Clock:
+    """`time` is what the machine's clock shows; setting it is not time that passes."""
+
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.time = now
+        self.passed = 0.0
 
     def now(self) -> float:
         return self.time
 
     def monotonic(self) -> float:
-        return self.time
+        return self.passed
+
+    def go_on(self, seconds: float) -> None:
+        self.time += seconds
+        self.passed += seconds
 
 
 class Pair:
@@ -123,6 +131,29 @@ def test_clock_skew_does_no_harm_once_the_offset_is_known(pair: Pair) -> None:
     pair.router.verify(pair.signed(), method="POST", path=PATH)
     pair.clocks["edge"].time -= 121.0
     assert pair.refused(pair.signed()) == "clock_skew"
+
+
+def test_a_call_that_the_process_before_this_one_may_have_met_is_refused(pair: Pair) -> None:
+    copied = pair.signed()
+    pair.router.verify(copied, method="POST", path=PATH)
+    for clock in pair.clocks.values():
+        clock.go_on(5.0)
+    pair.router = Members(pair.cluster.nodes["router"].config, pair.clocks["router"])  # it was restarted
+    pair.look()
+    assert pair.refused(copied) == "call_repeated"
+    pair.router.verify(pair.signed(), method="POST", path=PATH)
+    pair.clocks["router"].time += 3600.0  # its machine's clock is set; the agent says so
+    pair.cluster.publish(offsets={"router": -3600.0})
+    pair.look()
+    pair.router.verify(pair.signed(), method="POST", path=PATH)
+    assert pair.refused(copied) == "call_repeated"
+
+
+def test_a_damaged_public_key_refuses_its_nodes_calls_only(pair: Pair) -> None:
+    call = pair.signed()
+    node = pair.router.nodes["node_edge"]
+    pair.router.nodes["node_edge"] = replace(node, public_key="zz")
+    assert pair.refused(call) == "bad_signature"
 
 
 def test_a_removed_node_is_refused_by_name_and_one_never_heard_of_is_unknown(pair: Pair) -> None:
