@@ -6,7 +6,8 @@ A node that runs inference or cloud answers GET /api/v1/node/models with NodeOff
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from routing.domain.choose import Route
@@ -37,6 +38,43 @@ class NodeOffers:
 
     node_id: str
     models: tuple[Offer, ...] = ()
+
+
+MOST_FIGURES, MOST_TEXT, MOST_COUNT = 40, 500, 1 << 31
+"""Entries, characters and numbers beyond which another node's word is not taken."""
+
+
+def bounded(told: NodeOffers) -> NodeOffers:
+    """What another node told, without anything that could do harm here: in the list of models, or in a message.
+
+    Of `said` figures and switches stay, as they are or one level deep: texts name paths of machines.
+    """
+    return replace(
+        told,
+        models=tuple(
+            replace(
+                offer,
+                serving_state=offer.serving_state[:MOST_TEXT],
+                code=offer.code[:MOST_TEXT],
+                message=offer.message[:MOST_TEXT],
+                slots=min(max(1, offer.slots), MOST_COUNT),
+                in_flight=min(max(0, offer.in_flight), MOST_COUNT),
+                context=offer.context if offer.context is not None and 0 < offer.context < MOST_COUNT else None,
+                said=_figures(offer.said, nested=True),
+            )
+            for offer in told.models
+        ),
+    )
+
+
+def _figures(said: Mapping[str, Any], *, nested: bool) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in islice(said.items(), MOST_FIGURES):
+        if nested and isinstance(value, dict):
+            kept[name[:64]] = _figures(value, nested=False)
+        elif isinstance(value, (int, float)):
+            kept[name[:64]] = value
+    return kept
 
 
 _NEAREST = ("ready", "starting", "backoff", "draining", "pending")

@@ -31,6 +31,7 @@ class Row:
     code: str = ""
     message: str = ""
     slots: int = 1
+    own: bool = False  # it is the node's own word
 
 
 def module_for(model: ModelEntry) -> Module:
@@ -77,6 +78,7 @@ def row_of(
         code=known.code,
         message=known.message,
         slots=known.slots,
+        own=known is offer,
     )
 
 

@@ -17,7 +17,7 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Refused
 from routing.domain.affinity import session_of
 from routing.domain.choose import Route, Waiting, not_ready
-from routing.domain.nodes import Candidate, Rule, Strategy, choose_node
+from routing.domain.nodes import Candidate, Rule, Strategy, Works, choose_node
 from routing.domain.offers import NodeOffers, Offer, listed, merged
 from routing.domain.rows import LOST, Row, module_for, placed_by_node, row_of
 from routing.domain.snapshot import ModelEntry
@@ -46,14 +46,20 @@ class Cluster(Protocol):
 class Standing:
     """What asking a node, and sending requests to it, has shown. Times are the clock's monotonic ones, `heard_at` not."""
 
-    __slots__ = ("down_since", "heard_at", "marked_at", "offers", "silent", "skipped_until")
+    __slots__ = ("down_since", "garbled", "heard_at", "marked_at", "offers", "silent", "skipped_until")
 
     def __init__(self) -> None:
         self.offers: dict[str, Offer] | None = None  # by model; None: not known
+        self.garbled = False  # the last time it was asked, it answered with something that cannot be used
         self.heard_at = 0.0  # cluster time of its last good answer
         self.silent = False  # the last time it was asked, it did not answer
         self.marked_at = self.skipped_until = 0.0
         self.down_since: float | None = None  # neither requests nor questions are answered
+
+    def doubts(self, row: Row, made_at: float) -> bool:
+        """Whether what the snapshot alone says of a model there is to be doubted: the node answers with what cannot be
+        used, or has been asked since then and does not speak of the model."""
+        return not row.own and (self.garbled or (self.offers is not None and self.heard_at > made_at))
 
 
 class Peers:
@@ -106,9 +112,9 @@ class Peers:
         model = route.model.name
         rows = self.rows(route.model)
         rule = self._rule()
-        now = self._clock.monotonic()
+        now, made_at = self._clock.monotonic(), self._view().made_at
         found = choose_node(
-            [self._candidate(row, model, now) for row in rows],
+            [self._candidate(row, model, now, made_at) for row in rows],
             rule,
             last=self._last.get(model, ""),
             session=session,
@@ -171,12 +177,14 @@ class Peers:
             return None
         return self._clock.monotonic() - standing.down_since
 
-    def _candidate(self, row: Row, model: str, now: float) -> Candidate:
+    def _candidate(self, row: Row, model: str, now: float, made_at: float) -> Candidate:
         node_id = row.node.node_id
-        standing = self.standings.get(node_id)
+        standing, state = self.standings.get(node_id), row.state
+        if state is Works.WORKS and standing is not None and standing.doubts(row, made_at):
+            state = Works.UNKNOWN
         return Candidate(
             node_id=node_id,
-            state=row.state,
+            state=state,
             skipped=standing is not None and (standing.silent or now < standing.skipped_until),
             in_flight=self.in_flight.get((node_id, model), 0),
             latency=self._recent(node_id, model, now),
@@ -288,7 +296,7 @@ class Peers:
     def heard(self, node_id: str, offers: NodeOffers | None) -> None:
         """It answered the question what it serves; None: with something that cannot be used."""
         standing = self.standings.setdefault(node_id, Standing())
-        standing.silent, standing.down_since = False, None
+        standing.silent, standing.garbled, standing.down_since = False, offers is None, None
         standing.heard_at = self._cluster.now()
         self._take(node_id, standing, None if offers is None else {offer.model: offer for offer in offers.models})
 
@@ -304,7 +312,7 @@ class Peers:
         """It is no longer asked, so nothing is known of what it serves."""
         standing = self.standings.get(node_id)
         if standing is not None:
-            standing.silent = False
+            standing.silent = standing.garbled = False
             self._take(node_id, standing, None)
 
     def _take(self, node_id: str, standing: Standing, offers: dict[str, Offer] | None) -> None:
@@ -327,5 +335,6 @@ class Peers:
             del self.standings[node_id]
         for node_id in [item for item in self.unreachable_counts if item not in node_ids]:
             del self.unreachable_counts[node_id]
-        for key in [item for item in self._latency if item[0] not in node_ids]:
+        old = self._clock.monotonic() - FRESH
+        for key in [item for item, (_, at) in self._latency.items() if item[0] not in node_ids or at < old]:
             del self._latency[key]

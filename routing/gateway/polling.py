@@ -22,7 +22,7 @@ from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.units import KIB, MIB
-from routing.domain.offers import NodeOffers
+from routing.domain.offers import NodeOffers, bounded
 from routing.gateway.peers import Cluster, Peers
 from routing.gateway.remote import Answer
 from routing.gateway.upstream import UpstreamError
@@ -95,6 +95,8 @@ class Poller:
 
     def _ended(self, node_id: str, task: asyncio.Task[None]) -> None:
         self._under_way.pop(node_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            event(log, "peer_not_asked", level=logging.ERROR, node_id=node_id, error=repr(error)[:300])
 
     def _nodes(self) -> dict[str, MapNode]:
         """Who is to be asked."""
@@ -152,4 +154,4 @@ def _read(answer: Answer) -> NodeOffers:
     """Raises WireError, or orjson.JSONDecodeError."""
     if answer.status != 200 or len(answer.body) > MOST:
         raise WireError(f"status {answer.status}, {len(answer.body)} bytes")
-    return from_dict(NodeOffers, orjson.loads(answer.body))
+    return bounded(from_dict(NodeOffers, orjson.loads(answer.body)))

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from cluster.wire import WireError, from_dict, to_dict
 from routing.domain.choose import Route, Seat, Waiting
 from routing.domain.nodes import Works
-from routing.domain.offers import NodeOffers, Offer, listed, merged, newer, own_offer, works
+from routing.domain.offers import (
+    MOST_FIGURES,
+    MOST_TEXT,
+    NodeOffers,
+    Offer,
+    bounded,
+    listed,
+    merged,
+    newer,
+    own_offer,
+    works,
+)
 from routing.domain.openai import model_list, model_object
 from routing.domain.snapshot import ModelEntry, Placed
 
@@ -47,6 +58,23 @@ def test_an_answer_is_read_as_it_was_written_and_garbage_is_refused() -> None:
     for garbage in ([], {"node_id": 3}, {"node_id": "n", "models": [{"model": 1}]}, {"node_id": "n", "models": "m"}):
         with pytest.raises(WireError):
             from_dict(NodeOffers, garbage)
+
+
+def test_of_what_another_node_tells_nothing_stays_that_could_do_harm() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"meta": deep}
+    told = Offer(
+        model="m", message="x" * 10_000, slots=-3, in_flight=-1, context=-5,
+        said={"path": "/home/x", "max_model_len": 8, "on": True, "meta": {"n_params": 5, "file": "/x", "deep": deep}, "deep": deep},
+    )  # fmt: skip
+    (kept,) = bounded(NodeOffers(node_id="n", models=(told,))).models
+    assert kept.said == {"max_model_len": 8, "on": True, "meta": {"n_params": 5}, "deep": {}}
+    assert (len(kept.message), kept.slots, kept.in_flight, kept.context) == (MOST_TEXT, 1, 0, None)
+    assert orjson.loads(model_list([(entry(), merged([kept]))]))
+    crowd = Offer(model="m", said={str(number): number for number in range(10_000)}, context=4096, slots=2)
+    (kept,) = bounded(NodeOffers(node_id="n", models=(crowd,))).models
+    assert (len(kept.said), kept.context, kept.slots) == (MOST_FIGURES, 4096, 2)
 
 
 # --- how it counts

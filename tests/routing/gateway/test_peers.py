@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -315,6 +316,38 @@ def test_garbage_of_one_node_spoils_nothing() -> None:
     world.peers.heard("node_a", None)
     assert world.listed() == ["m", "n"]  # it is up, and nothing more is known of it
     assert world.choose("m") == "a"
+
+
+def test_a_node_that_answers_with_garbage_is_chosen_last() -> None:
+    world = World(A, B, models=(model("m", "a:ready", "b:ready"),))
+    world.peers.heard("node_a", None)
+    assert {world.choose() for _ in range(3)} == {"b"}
+    assert world.choose(without={"node_b"}) == "a"
+    world.hear("a", "m:ready")
+    assert world.choose(without={"node_b"}) == "a"
+    world.peers.enter("node_b", "m")
+    assert world.choose() == "a"
+
+
+def test_a_node_that_does_not_speak_of_a_model_since_the_snapshot_is_chosen_last() -> None:
+    world = World(A, B, models=(model("m", "a:ready", "b:ready"),))
+    world.hear("a", "other:ready")
+    world.hear("b", "m:ready")
+    world.peers.enter("node_b", "m")
+    assert world.choose() == "b"
+    world.view = replace(world.view, made_at=world.clock.at + 1.0)  # the controllers have heard of it since
+    assert world.choose() == "a"
+
+
+def test_answer_times_of_models_that_nobody_asks_for_are_forgotten() -> None:
+    world = World(A, models=(model("m", "a:ready"),))
+    world.peers.enter("node_a", "m")
+    world.peers.leave("node_a", "m", seconds=1.0)
+    world.peers.keep({"node_a"})
+    assert world.peers._latency
+    world.clock.at += FRESH + 1.0
+    world.peers.keep({"node_a"})
+    assert not world.peers._latency
 
 
 def test_disabled_models_are_not_listed_and_what_engines_say_is_kept() -> None:
