@@ -81,7 +81,11 @@ def session_of(key_id: str, explicit: bytes | None, body: bytes) -> str:
     messages, prompt = value.get("messages"), value.get("prompt")
     if type(messages) is list and messages:  # 2
         end = next((n for n, item in enumerate(messages, 1) if item.get("role") == "user"), len(messages))
-        return _digest(b"m", key_id, orjson.dumps(messages[:end]))
+        try:
+            opening = orjson.dumps(messages[:end])
+        except TypeError:  # nested deeper than it writes
+            return ""
+        return _digest(b"m", key_id, opening)
     if type(prompt) is str and prompt:  # 3
         return _digest(b"p", key_id, prompt[:OPENING].encode())
     return ""  # 4

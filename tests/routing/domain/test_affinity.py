@@ -109,6 +109,11 @@ def test_a_text_completion_is_named_by_the_beginning_of_its_prompt() -> None:
     assert session_of("k", None, body(prompt="a")) != session_of("k", None, body(prompt="b"))
 
 
-@pytest.mark.parametrize("given_body", [body(input="text"), body(prompt=["a", "b"]), body(messages=[]), b"no json"])
+DEEP = b'{"messages":[{"role":"user","content":' + b"[" * 300 + b"]" * 300 + b"}]}"
+
+
+@pytest.mark.parametrize(
+    "given_body", [body(input="text"), body(prompt=["a", "b"]), body(messages=[]), b"no json", DEEP]
+)
 def test_what_is_no_conversation_has_no_name(given_body: bytes) -> None:
     assert session_of("k", None, given_body) == ""
