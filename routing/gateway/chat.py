@@ -121,6 +121,7 @@ class Generate:
         if exchange.forwarded_at is None:
             exchange.forwarded_at = asyncio.get_running_loop().time()
         exchange.pings = ask.stream
+        exchange.relays = exchange.caller is not None and isinstance(place, Via)
         if isinstance(place, Seat):
             parts.flights.enter(place.replica_id)
             try:

@@ -35,6 +35,8 @@ class Redact(Protocol):
     def text(self, text: bytes) -> bytes: ...
 
 
+_SOONER = 0.8
+"""Of the silence that a client is left in, after which the node that answers for another one sends a comment."""
 EVENT_STREAM = b"text/event-stream"
 CLIENT_GONE = 499
 """Status in records and logs of a request whose client left first (nginx's number); nobody is sent it."""
@@ -72,6 +74,7 @@ class Exchange:
         "quiet_since",
         "record_id",
         "redact",
+        "relays",
         "replica_id",
         "request_id",
         "scope",
@@ -130,6 +133,7 @@ class Exchange:
         self.over = False
         self.gone = False
         self.pings = False  # comments may be sent now
+        self.relays = False  # it came from a node and went to another one
         self.sending = False
         self.writer: DirectWriter | None = None
         self.task: asyncio.Task[Any] | None = None
@@ -247,6 +251,16 @@ class Exchange:
             if self.redact is not None:
                 body = self.redact.text(body)
             await self._piece(between + error_event(body))
+
+    def silent(self, now: float, bound: float) -> bool:
+        """Whether it is time for a comment, `bound` being the seconds that a client waits for one.
+
+        The node that answers is the first to send one, which passes all the others. One in between sends none of its
+        own: its head would go out before it has heard who answers.
+        """
+        if not self.pings or self.relays:
+            return False
+        return now - self.quiet_since >= (bound if self.caller is None else _SOONER * bound)
 
     async def ping(self, now: float) -> None:
         """Send a comment, and the status with it if that is still to be sent: from here on, errors are events."""

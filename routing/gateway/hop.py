@@ -7,6 +7,7 @@ usage record of the gateway that the client asked and goes no further.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ import orjson
 from cluster.domain.modules import MapNode
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.logs import event
 from routing.domain.way import HANDED
 from routing.gateway.callers import Marks
 from routing.gateway.exchange import Exchange
@@ -27,13 +29,7 @@ from routing.gateway.upstream import Response, Upstream, UpstreamError
 
 ADDED_HEAD, ADDED_BODY = 4096, 1024
 """Bytes that head and body of a request may grow by on its way: signature and marks, the wish for usage."""
-_OF_THE_CALL = frozenset(
-    (
-        "node_signature_required", "node_unknown", "node_removed", "node_certificate_required",
-        "node_certificate_wrong", "bad_signature", "clock_skew", "call_repeated", "body_unsigned", "body_changed",
-    )
-)  # fmt: skip
-"""401s that speak of this node, not of the client."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +118,20 @@ def _learn(exchange: Exchange, headers: Headers) -> None:
 
 
 async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -> None:
-    """A node's answer that is no 200 is the client's as it stands, except where it refuses this node and not the client."""
+    """A node's answer that is no 200 is the client's as it stands.
+
+    Except 401: keys of clients are an edge's business, so it is this node that was refused, and not the client.
+    """
     body = await read_error(response, whole=True)
     code = _code(body)
-    if response.status == 401 and code in _OF_THE_CALL:
-        raise Refused(
-            Kind.UPSTREAM,
-            "node_refused",
-            f"The node {node.name} does not accept this node's call ({code}): tell an administrator.",
-        )
+    if response.status == 401:
+        event(log, "node_refused", level=logging.ERROR, node=node.name, node_id=node.node_id, code=code)
+        why = f" ({code})" if code else ""
+        text = f"A node of the cluster does not accept the call of another{why}: tell an administrator."
+        raise Refused(Kind.UPSTREAM, "node_refused", text)
     if exchange.started and code is None:
-        raise Refused(Kind.UPSTREAM, "upstream_error", f"The node {node.name} answered with status {response.status}.")
+        text = f"A node of the cluster answered with status {response.status}."
+        raise Refused(Kind.UPSTREAM, "upstream_error", text)
     headers, *_ = to_client(response.headers, request_id=exchange.request_id)
     headers = [item for item in headers if item[0] != b"x-request-id"]  # `answer` adds it
     headers.append((b"content-length", b"%d" % len(body)))

@@ -160,7 +160,7 @@ class Gateway:
                 continue
             if exchange.watcher is None:
                 exchange.watch()
-            if exchange.pings and now - exchange.quiet_since >= silence:
+            if exchange.silent(now, silence):
                 task = asyncio.get_running_loop().create_task(exchange.ping(now))
                 self._pings.add(task)
                 task.add_done_callback(self._pings.discard)

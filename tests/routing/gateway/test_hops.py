@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from cluster.domain.signing import Call
 from routing.domain.snapshot import ModelEntry
+from routing.gateway.callers import Caller, Marks
+from routing.gateway.exchange import Exchange
 from tests.routing.gateway.hops import Site, chain, many
 from tests.routing.gateway.nodes import CONTROLLER_PUBLIC
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, TINY, ask, until
@@ -309,20 +313,21 @@ async def test_a_good_answers_headers_show_no_internal_address_either(tmp_path: 
             assert answer.headers["x-model-rank"] == "1"
 
 
-async def test_an_error_event_in_a_stream_shows_no_internal_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("usage", [False, True])
+async def test_an_error_event_in_a_stream_shows_no_internal_address(tmp_path: Path, usage: bool) -> None:
     async def fails(peer: Peer) -> None:
         await peer.request()
         events = b'data: {"choices":[{"delta":{"content":"at 127.0.0.1:9"}}]}\n\n'
-        error = b'data: {"error":{"message":"lost 127.0.0.1:9","code":"mine"}}\n\n'
         await peer.send(b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + events)
-        await asyncio.sleep(0.1)
-        await peer.send(error)
+        for part in (b'data: {"error":{"message":"lost 127.', b'0.0.1:9","code":"mine"}}\n', b"\n"):
+            await asyncio.sleep(0.1)
+            await peer.send(part)
 
     async with many(tmp_path) as town:
         edge = await town.start("edge", "edge")
         await town.scripted("router", "router", handler=fails)
         await town.settle()
-        answer = await edge.chat(stream=True)
+        answer = await edge.chat(stream=True, stream_options={"include_usage": usage})
         assert b'"content":"at 127.0.0.1:9"' in answer.content  # what a model says is its own
         assert b'"message":"lost [internal]"' in answer.content
         assert (await edge.record()).code == "mine"
@@ -338,6 +343,24 @@ async def test_a_node_that_refuses_this_node_does_not_tell_the_client_that_its_k
         assert "node_removed" in answer.json()["error"]["message"]
         town.cluster.nodes["edge"] = gone
         assert not any(router.counts())
+
+
+async def test_no_401_of_a_node_is_the_clients(tmp_path: Path) -> None:
+    async def refuses(peer: Peer) -> None:
+        await peer.request()
+        body = b'{"error":{"message":"who are you?","code":"invalid_api_key"}}'
+        await peer.send(
+            b"HTTP/1.1 401 X\r\nwww-authenticate: Basic\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
+
+    async with many(tmp_path) as town:
+        edge = await town.start("edge", "edge")
+        await town.scripted("router", "router", handler=refuses)
+        await town.settle()
+        answer = await edge.chat()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "node_refused")
+        assert "router" not in answer.text
+        assert "www-authenticate" not in answer.headers
 
 
 async def test_sessions_reach_the_inference_node_and_stay_on_one_replica(tmp_path: Path) -> None:
@@ -395,6 +418,39 @@ async def test_comments_of_an_inner_hop_pass_as_life(tmp_path: Path) -> None:
         assert text.count(b": keep-alive\n\n") >= 2
         assert text.endswith(b"data: [DONE]\n\n")
         await town.idle()
+
+
+async def test_after_any_comments_the_edge_still_learns_who_answers(tmp_path: Path) -> None:
+    async with chain(tmp_path, keepalive_comment=0.3) as (town, edge, _, _):
+        answer = await edge.chat({"silent": 1.5}, stream=True)
+        assert b": keep-alive\n\n" in answer.content
+        assert (await edge.record()).replica_id == f"rep_worker_{TINY}"
+        await town.idle()
+
+
+def test_the_node_that_answers_is_the_first_to_send_a_comment() -> None:
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    def when(hop: str, *, relays: bool = False) -> list[float]:
+        exchange = Exchange({"headers": []}, nothing, nothing, endpoint="chat.completions", now=0.0, began=0.0)
+        call = Call(node="n", time=0.0, boot="b", counter=1, body="", signature="")
+        exchange.caller = Caller(node_id="n", marks=Marks(hop=hop), call=call) if hop else None
+        exchange.pings, exchange.relays = True, relays
+        return [at for at in (7.9, 8.0, 9.9, 10.0) if exchange.silent(at, 10.0)]
+
+    assert when("forwarded") == when("handed") == [8.0, 9.9, 10.0]
+    assert when("handed", relays=True) == []
+    assert when("") == [10.0]
+
+
+async def test_a_stream_counts_as_answered_at_a_router_when_it_says_something(tmp_path: Path) -> None:
+    async with chain(tmp_path, keepalive_comment=0.3) as (_, edge, router, worker):
+        assert (await edge.chat({"silent": 1.0}, stream=True)).status_code == 200
+        await until(lambda: not router.gateway.app.active)
+        shown = router.gateway.peers.shown(router.gateway.table.view.routes[TINY].model)
+        assert [item["node_id"] for item in shown] == [worker.node_id]
+        assert shown[0]["answer_s"] >= 1.0
 
 
 def _passed_on(site: Site) -> dict[tuple[str, str], float]:
