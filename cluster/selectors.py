@@ -136,7 +136,8 @@ def _model_view(model: CatalogModel, serves: dict[str, Serve]) -> ModelView:
 
 
 def clock() -> tuple[health.Listening, float]:
-    """What the state of a node is computed from, beside the node: two queries."""
+    """What the state of a node is computed from, beside the node: two queries. Read it before the nodes: they can only
+    be younger than it says, whatever comes in between."""
     return listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()), database_now()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from cluster.domain.health import GAP, STALE_AFTER
+from cluster.domain.health import gap_of
 
 
 @register
@@ -19,10 +19,12 @@ def rhythm(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """
     found: list[CheckMessage] = []
     config = settings.CONFIG
-    if config.reconcile > GAP / 2:
+    gap = gap_of(config.stale_after)
+    if config.reconcile > gap / 2:
         text = f"LLMGW_RECONCILE={config.reconcile:g} is too rare: no node would ever be found offline."
-        found.append(Error(text, hint=f"Write at most {GAP / 2:g} seconds.", id="workers.E001"))
-    if config.heartbeat > STALE_AFTER / 3:
+        found.append(Error(text, hint=f"Write at most {gap / 2:g} seconds.", id="workers.E001"))
+    if config.heartbeat > config.stale_after / 3:
         text = f"LLMGW_HEARTBEAT={config.heartbeat:g} is too rare: nodes would count as stale between two heartbeats."
-        found.append(Error(text, hint=f"Write at most {STALE_AFTER / 3:g} seconds.", id="workers.E002"))
+        hint = f"Write at most {config.stale_after / 3:g} seconds (a third of LLMGW_STALE_AFTER)."
+        found.append(Error(text, hint=hint, id="workers.E002"))
     return found

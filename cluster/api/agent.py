@@ -75,5 +75,5 @@ def heard(caller: Caller, request: HttpRequest) -> bytes:
 
     The question goes the way that heartbeats go, and its answer is written where theirs are.
     """
-    hearing.mark(now=caller.now)
+    hearing.mark(node_id=caller.node.id, now=caller.now)
     return b'{"heard":true}'

@@ -49,12 +49,18 @@ class Nodes(Rows):
         ("cordon", "drain", "uncordon"), ("cluster.change_node",)
     )
 
+    def get_queryset(self) -> QuerySet[Any]:
+        """The clock is read before the rows: read after them, it would count the time in between as a node's silence."""
+        if not getattr(self, "swagger_fake_view", False):
+            self._clock = selectors.clock()
+        return super().get_queryset()
+
     def get_serializer_context(self) -> dict[str, Any]:
         fake = getattr(self, "swagger_fake_view", False)
         context = dict(super().get_serializer_context())
         if not fake:
             moves = cache(selectors.waiting_to_move)  # one plan for the whole page, only if a row asks for it
-            context |= {"clock": selectors.clock(), "setup": selectors.cluster_setup(), "moves": moves}
+            context |= {"clock": self._clock, "setup": selectors.cluster_setup(), "moves": moves}
         return context
 
     @extend_schema(request=MaintenanceIn)

@@ -32,7 +32,8 @@ class Listening:
 
 
 def mark(listening: Listening, now: float, *, gap: float = GAP) -> Listening:
-    """A controller was seen to process heartbeats now.
+    """A controller was seen to process heartbeats now. `now` must have been read together with `listening`: whoever read
+    it before, and stood still since, would join what was heard before and after as if nothing had been between.
 
     1. the last mark is close: the span grows
     2. there is none, it is far back, or the clock went back: a new span begins
@@ -40,6 +41,12 @@ def mark(listening: Listening, now: float, *, gap: float = GAP) -> Listening:
     if listening.since is not None and listening.at is not None and 0 <= now - listening.at <= gap:  # 1
         return Listening(listening.since, now)
     return Listening(now, now)  # 2
+
+
+def set_back(listening: Listening, now: float) -> bool:
+    """Whether the database's clock was set back since the last mark. What it said of nodes is then of the future, and
+    must be cut to `now` before the next mark: for `node_state` a node of the future is one heard of since it looked."""
+    return listening.at is not None and now < listening.at
 
 
 def node_state(
@@ -50,12 +57,12 @@ def node_state(
     stale_after: float = STALE_AFTER,
     offline_after: float = OFFLINE_AFTER,
 ) -> NodeState:
-    """State of a node by the silence that a working controller has heard.
+    """State of a node by the silence that a working controller has heard. `listening` and `now` must have been read
+    before `last_seen`: a reader who stands still in between then sees a node younger than it is, never older.
 
     1. nobody listens now, or ever did, or not since the database's clock was set back: nothing can be said against it; a
        node never seen is offline
-    2. its silence began at its last heartbeat, or when listening began, whichever is later; a heartbeat of the future is
-       of before the database's clock was set back, and listening began anew since
+    2. its silence began at its last heartbeat, or when listening began, whichever is later
     3. `offline_after`: offline; `stale_after`: stale; else online
     """
     gap = gap_of(stale_after)
@@ -64,8 +71,7 @@ def node_state(
     if last_seen is None:
         return NodeState.OFFLINE
     heard_until = now if now - listening.at <= gap else listening.at
-    last = last_seen if last_seen <= now + gap else listening.since
-    silence = heard_until - max(last, listening.since)  # 2
+    silence = heard_until - max(last_seen, listening.since)  # 2
     if silence >= offline_after:  # 3
         return NodeState.OFFLINE
     return NodeState.STALE if silence >= stale_after else NodeState.ONLINE

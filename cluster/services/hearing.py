@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
+from django.db.models import F
+
 from cluster.domain.health import Outcomes
+from cluster.models import Node
 from cluster.services import identity
 from cluster.wire import WireError
 from llmgw_site.lib.errors import Kind, Refused
@@ -40,14 +43,16 @@ def working() -> bool:
         return _outcomes.working(time.monotonic())
 
 
-def mark(*, now: float) -> None:
+def mark(*, node_id: str, now: float) -> None:
     """Note in the database that nodes are heard at this moment. Raises Refused `heartbeats_failing` where they are not.
 
-    `now`: Unix time of the database.
+    `node_id`: of the node that asks. `now`: Unix time of the database.
     """
     if not working():
         text = "most heartbeats of the last half minute failed here: the log of `web` says why"
         raise Refused(Kind.UNAVAILABLE, "heartbeats_failing", text)
+    # a heartbeat writes its node's row: where that table takes nothing, no heartbeat is processed
+    Node.objects.filter(id=node_id).update(last_seen_at=F("last_seen_at"))
     identity.listened(now=now)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 
 from django.conf import settings
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db import connection
+from django.db.models import FloatField, Q
+from django.db.models.expressions import RawSQL
 
 from cluster.domain import health, signing
-from cluster.models import ClusterIdentity
-from cluster.selectors import from_unix, listening_of, unix
+from cluster.models import ClusterIdentity, Node
+from cluster.selectors import NOW, from_unix, listening_of, unix
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.sealing import WrongSecret, seal, unseal
@@ -57,17 +58,25 @@ def listened(*, now: float, last: float | None = None) -> None:
     """Note that heartbeats are being processed (see cluster/domain/health.py). Written at most each MARK_EVERY s, or
     several times in a gap that is short.
 
-    `last`: when it was noted last, where that was read a moment ago.
+    `now`, `last`: the time, and when it was noted last, as they were read a moment ago.
+
+    1. a moment may have been a long one: this process, or the database, may have stood still since. So the time is read
+       anew, together with the mark that it is compared with, and it is this time that is written
+    2. conditional: of two that mark at once, the later reader must not shorten the span of the first; nor can one that
+       stood still after it read join its old span to what came since
     """
     gap = health.gap_of(settings.CONFIG.stale_after)
     pause = min(MARK_EVERY, gap / 4)
     if last is not None and 0 <= now - last < pause:
         return
-    row = ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()
-    if row is None or (row.listening_at and 0 <= now - unix(row.listening_at) < pause):
+    rows = ClusterIdentity.objects.annotate(read_at=RawSQL(NOW[connection.vendor], (), FloatField()))  # noqa: S611
+    row = rows.filter(id=ClusterIdentity.ONLY).first()
+    if row is None or (row.listening_at and 0 <= row.read_at - unix(row.listening_at) < pause):
         return
-    marked = health.mark(listening_of(row), now, gap=gap)
-    # conditional: of two controllers that mark at once, the later reader must not shorten the span of the first
+    before = listening_of(row)
+    marked = health.mark(before, row.read_at, gap=gap)  # 1
+    if health.set_back(before, row.read_at):
+        Node.objects.filter(last_seen_at__gt=from_unix(row.read_at)).update(last_seen_at=from_unix(row.read_at))
     ClusterIdentity.objects.filter(
         Q(listening_at=row.listening_at) if row.listening_at else Q(listening_at__isnull=True), id=row.id
-    ).update(listening_since=from_unix(marked.since or now), listening_at=Now())
+    ).update(listening_since=from_unix(marked.since or row.read_at), listening_at=from_unix(row.read_at))  # 2

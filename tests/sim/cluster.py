@@ -140,6 +140,9 @@ class Cluster:
 
     def _mark(self) -> None:
         if self.listening.at is None or not 0 <= self.now - self.listening.at < MARK_EVERY:
+            if health.set_back(self.listening, self.now):
+                for row in self.rows.values():
+                    row.last_seen = min(row.last_seen, self.now) if row.last_seen is not None else None
             self.listening = health.mark(self.listening, self.now)
 
     def _tick(self, controller: str) -> None:

@@ -98,7 +98,8 @@ class Reporter:
                 self._take(wanted)
                 self._say_reachable(True)
             except LinkError as error:
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10)) * random.uniform(0.8, 1.0)
+                longest = min(LONGEST_PAUSE, max(FIRST_PAUSE, self._heartbeat))  # no rarer than when all is well
+                pause = min(longest, FIRST_PAUSE * 2 ** min(failures, 10)) * random.uniform(0.8, 1.0)
                 failures += 1
                 self._say_reachable(False, str(error))
             except NodeRemoved as said:

@@ -16,6 +16,7 @@ from cluster.domain.health import (
     gap_of,
     mark,
     node_state,
+    set_back,
 )
 from cluster.domain.states import NodeState
 
@@ -102,14 +103,30 @@ def test_a_heartbeat_makes_a_node_online_whatever_was_before(since: float, gap: 
 
 def test_after_the_database_s_clock_was_set_back_a_dead_node_is_found_all_the_same() -> None:
     back = T - 3600
-    assert node_state(T - 9000, Listening(T - 9999, T), back) is NodeState.ONLINE  # nobody has listened since
-    listening = mark(Listening(T - 9999, T), back)
-    assert node_state(T, listening, back) is NodeState.ONLINE
+    before = Listening(T - 9999, T)
+    assert node_state(T - 9000, before, back) is NodeState.ONLINE  # nobody has listened since
+    assert set_back(before, back)
+    assert not set_back(before, T)
+    seen, listening = back, mark(before, back)  # what was seen in the future is cut to now
+    assert node_state(seen, listening, back) is NodeState.ONLINE
     for _ in range(40):
         back += 10
         listening = mark(listening, back)
-    assert node_state(T, listening, back) is NodeState.OFFLINE
-    assert node_state(back + 1, listening, back) is NodeState.ONLINE  # written a moment after `now` was read
+    assert node_state(seen, listening, back) is NodeState.OFFLINE
+
+
+@given(st.floats(0, 10_000), st.floats(0, 10_000), st.sampled_from([(4.0, 8.0), (30.0, 60.0), (90.0, 300.0)]))
+def test_f05_who_stands_still_between_reading_the_clock_and_the_node_sees_no_older_node(
+    silence: float, stood: float, times: tuple[float, float]
+) -> None:
+    """It was heard of while the reader stood; what he says is then not worse than what he would have said before."""
+    stale, offline = times
+    before = node_state(T - silence, ALWAYS, T, stale_after=stale, offline_after=offline)
+    late = node_state(T - silence + stood, ALWAYS, T, stale_after=stale, offline_after=offline)
+    order = list(NodeState)
+    assert order.index(late) <= order.index(before)
+    if stood >= silence:
+        assert late is NodeState.ONLINE
 
 
 # --- how heartbeats ended
