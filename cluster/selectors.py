@@ -179,12 +179,12 @@ def node_view(node: Node, setup: Setup, listening: health.Listening, now: float)
 def _modules(node: Node, setup: Setup) -> frozenset[str]:
     """What runs on a node: as it reports, less what the cluster setup is about to switch off there.
 
-    A node that reports no module at all is of before modules, unless the setup or its own settings leave it without.
+    A node that reports neither modules nor roles is of before modules; one that has roles and no module runs none.
     """
     given = roles_of(setup, setup_node(node)) if not setup.empty else None
     running = {item["name"] for item in node.modules if item.get("state") == ModuleState.RUNNING}
-    if not node.modules:
-        running = {*(LEGACY_MODULES if given is None and not node.roles else node.roles)}
+    if not node.modules and not node.roles:
+        running = {*LEGACY_MODULES}
     return frozenset(running if given is None else running & {*given})
 
 

@@ -149,7 +149,7 @@ def _why_no_controller(node: SetupNode, *, named: bool) -> str:
     module = node.module(Module.CONTROLLER.value)
     if node.offline:
         return "is offline"
-    if not node.modules:  # of a version that does not report them: nothing speaks against it
+    if not node.modules and not node.own:  # of a version that does not report them: nothing speaks against it
         return ""
     if module is None:
         return "does not run it yet"

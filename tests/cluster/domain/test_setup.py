@@ -86,6 +86,7 @@ def test_a_node_that_is_not_in_the_cluster_is_refused() -> None:
         ),
         (a_setup(head=("router",), worker=("controller",)), [HEAD, WORKER], "worker does not run it yet"),
         (a_setup(head=("router",)), [HEAD, a_node("b", "controller", offline=True)], "b is offline"),
+        (a_setup(head=("router",)), [HEAD, a_node("b", own=("controller",))], "b does not run it yet"),
         (a_setup(head=("router",)), [HEAD, a_node("b", unavailable="stores_down")], "b cannot: no database"),
     ],
 )
