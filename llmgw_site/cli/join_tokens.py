@@ -14,7 +14,7 @@ from llmgw_site.lib.addresses import unreachable_controller
 
 def token(
     uses: Annotated[int, typer.Option(min=1, help="How many machines may join with it.")] = 1,
-    hours: Annotated[float, typer.Option(min=0.01, help="How long it is worth something.")] = 24.0,
+    hours: Annotated[float, typer.Option(min=0.01, help="How long it is valid.")] = 24.0,
     listed: Annotated[bool, typer.Option("--list", help="Show the tokens there are, instead of making one.")] = False,
     revoke: Annotated[str, typer.Option(metavar="ID", help="Make a token worthless, instead of making one.")] = "",
     as_json: AsJson = False,

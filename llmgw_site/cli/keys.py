@@ -24,9 +24,7 @@ def create(
     name: Annotated[str, typer.Argument(help="What it is for.")],
     project: Annotated[str, typer.Option(help="Project (name or id); may be left out where there is one.")] = "",
     model: Annotated[list[str] | None, typer.Option(help="Model it may use; may be repeated; left out: all.")] = None,
-    days: Annotated[
-        float | None, typer.Option(min=0.0001, help="How long it is worth something; left out: for ever.")
-    ] = None,
+    days: Annotated[float | None, typer.Option(min=0.0001, help="How long it is valid; left out: for ever.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and show it, this once."""

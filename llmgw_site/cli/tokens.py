@@ -23,7 +23,7 @@ COLUMNS: tuple[Column, ...] = (
 def create(
     name: Annotated[str, typer.Argument(help="What it is for.")],
     user: Annotated[str, typer.Option(help="Another user, if you may; left out: yourself.")] = "",
-    days: Annotated[float, typer.Option(min=0.0001, help="How long it is worth something.")] = 90.0,
+    days: Annotated[float, typer.Option(min=0.0001, help="How long it is valid.")] = 90.0,
     as_json: AsJson = False,
 ) -> None:
     """Make an admin token and show it, this once."""

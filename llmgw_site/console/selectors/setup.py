@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cluster.domain.modules import ModuleReport, ModuleState
-from cluster.domain.setup import Setup, roles_after
+from cluster.domain.setup import Setup, roles_after, roles_of
 from cluster.domain.states import NodeState
 from cluster.models import ClusterSetup, Node
 from cluster.selectors import clock, node_state_of, setup_node
@@ -21,6 +21,7 @@ class SetupRow:
     state: NodeState
     own: tuple[str, ...]  # roles that it goes by where the setup does not name it
     assigned: tuple[str, ...] | None
+    named: bool  # by its list, or as a controller where there is a tier
     after: tuple[str, ...]  # what it shall run, all in all
     modules: tuple[ModuleReport, ...]  # what it said last that it runs
 
@@ -34,7 +35,9 @@ class SetupRow:
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """Modules that run and shall not."""
+        """Modules that run and shall not; none where the setup does not name the node, for it may switch its own."""
+        if not self.named:
+            return ()
         return tuple(
             item.name for item in self.modules if item.state == ModuleState.RUNNING and item.name not in self.after
         )
@@ -70,6 +73,7 @@ def setup() -> SetupPage:
                 state=state,
                 own=node.own_roles,
                 assigned=lists.get(row.id),
+                named=roles_of(whole, node) is not None,
                 after=roles_after(whole, node),
                 modules=node.modules,
             )

@@ -64,6 +64,13 @@ def test_what_is_ticked_is_kept(admin: Client, cluster: Cluster, controller: Nod
     assert "data <span>due</span>" in page
 
 
+def test_a_module_that_a_node_switched_on_by_itself_is_not_said_to_stop(admin: Client, cluster: Cluster) -> None:
+    beta = cluster.another("beta")
+    running = [{"name": "router", "state": "running", "code": "", "message": ""}]
+    Node.objects.filter(id=beta.id).update(roles=["edge"], modules=running)
+    assert "shall stop" not in admin.get("/admin/setup").content.decode()
+
+
 def test_a_node_that_is_listed_without_a_role_runs_nothing(admin: Client, cluster: Cluster, controller: Node) -> None:
     beta = cluster.another("beta")
     save(admin, listed=[beta.id])
