@@ -54,7 +54,7 @@ def heartbeat(caller: Caller, request: HttpRequest) -> bytes:
             raise WireError(f"Heartbeat.node_id: {caller.node.id} signed, not {beat.node_id[:40]}")
         rows = nodes.observe(node=caller.node, beat=beat, now=caller.now, call=caller.call, heard_at=caller.heard_at)
         versions = [answer for _, answer in signals.snapshot_asked.send(sender=heartbeat, node=caller.node) if answer]
-        current = caller.map_version or members.publish().version
+        current = members.version_for(beat.map_version, caller.map_version or members.publish().version)
         wanted = Wanted(
             server_time=caller.now,
             snapshot_version=versions[0] if versions else "",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import FloatField, Q
 from django.db.models.expressions import RawSQL
 
+from catalog.services import events
 from cluster.domain import health, signing
 from cluster.models import ClusterIdentity, Node
 from cluster.selectors import NOW, from_unix, listening_of, unix
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.logs import event
 from llmgw_site.lib.sealing import WrongSecret, seal, unseal
+
+log = logging.getLogger(__name__)
 
 MARK_EVERY = 2.0
 """Seconds between two marks that heartbeats are being processed."""
@@ -34,6 +39,19 @@ def ensure_identity() -> ClusterIdentity:
             },
         )
     return found
+
+
+def begin_epoch(after: str) -> None:
+    """Rename this store, unless it has another name already: versions that it counts now are none that it counted before."""
+    with transaction.atomic():
+        fresh = new_id("epoch")
+        if ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY, epoch=after).update(epoch=fresh):
+            text = "the database is an older copy of itself: nodes hold what it has not published yet"
+            events.append(
+                actor="controllers", kind="store_set_back", subject_kind="cluster", subject_id=ClusterIdentity.ONLY,
+                message=text, before={"epoch": after}, after={"epoch": fresh},
+            )  # fmt: skip
+            event(log, "store_set_back", level=logging.WARNING, before=after, epoch=fresh)
 
 
 def private_key(identity: ClusterIdentity) -> str:

@@ -103,6 +103,20 @@ def published_version() -> str:
     return f"{row[0]}:{row[1]}" if row else ""
 
 
+def version_for(held: str, current: str) -> str:
+    """The version that a node shall have, which says that it holds `held`.
+
+    A later one of this very store than the store has published: the store was set back, by a restored copy or a standby
+    that missed the last writes. From then on it counts under another name, for no node takes an older map of the same one.
+    """
+    epoch, _, count = held.rpartition(":")
+    own, _, published = current.rpartition(":")
+    if epoch != own or len(count) > 18 or not count.isdecimal() or int(count) <= int(published):
+        return current
+    identity.begin_epoch(after=own)
+    return publish().version
+
+
 _latest: tuple[str, bytes] = ("", b"")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,16 +15,18 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from catalog.models import Event
 from cluster import selectors
 from cluster.domain import signing
 from cluster.domain.modules import ModuleReport
-from cluster.models import ClusterIdentity, ClusterSetup, Node, Replica
-from cluster.services import calls, members, nodes
+from cluster.models import ClusterIdentity, ClusterSetup, Node, PublishedMap, Replica
+from cluster.services import calls, identity, members, nodes
 from cluster.wire import Wanted, from_dict, to_dict
 from tests.cluster.rows import Machine, a_model_row, a_ready_replica, age, report, tick
 from workers.agent.clients import Clients
 from workers.agent.identity import Identity
 from workers.agent.link import Link, LinkError
+from workers.agent.node_map import NodeMap
 
 pytestmark = pytest.mark.django_db
 PATH = "/api/v1/agent/heartbeat"
@@ -246,6 +249,41 @@ def test_a_node_is_sent_the_map_where_it_holds_another_one(client: Client, machi
     again = wanted_of(machine.post(client, PATH, body(machine, map_version=first.map_version)))
     assert again.map_version == first.map_version
     assert again.map is None
+
+
+def test_nodes_follow_a_database_that_was_restored_from_an_older_copy(
+    client: Client, machine: Machine, tmp_path: Path
+) -> None:
+    """It counts versions of the map anew that they hold already: under another name, so that nobody waits for it to catch up."""
+    held = NodeMap(tmp_path / "map.json", time.time)
+    first = wanted_of(machine.post(client, PATH, body(machine)))
+    copy = PublishedMap.objects.values().get()
+    for _ in range(3):
+        Machine()
+        members.publish()
+    held.take(wanted_of(machine.post(client, PATH, body(machine))).map, 0.0)
+    PublishedMap.objects.update(**copy)
+    Node.objects.exclude(id=machine.node.id).delete()
+    now = wanted_of(machine.post(client, PATH, body(machine, map_version=held.version)))
+    assert held.take(now.map, 0.0)
+    assert held.version == now.map_version == members.publish().version
+    assert held.map is not None
+    assert [node.node_id for node in held.map.nodes] == [machine.node.id]
+    assert now.map_version.partition(":")[0] != first.map_version.partition(":")[0]
+    assert Event.objects.filter(kind="store_set_back").count() == 1
+    assert wanted_of(machine.post(client, PATH, body(machine, map_version=now.map_version))).map is None
+
+
+@pytest.mark.parametrize(
+    "held", ["", ":", "e:7", "x" * 5000, "EPOCH:", "EPOCH:-1", "EPOCH:0", "EPOCH:x", "EPOCH:" + "9" * 5000]
+)
+def test_a_version_that_makes_no_sense_is_answered_with_the_present_map(
+    client: Client, machine: Machine, held: str
+) -> None:
+    held = held.replace("EPOCH", identity.ensure_identity().epoch)
+    answer = wanted_of(machine.post(client, PATH, body(machine, map_version=held)))
+    assert answer.map is not None
+    assert answer.map.version == answer.map_version == members.published_version()
 
 
 def test_what_a_node_runs_and_holds_is_written(client: Client, machine: Machine) -> None:
