@@ -85,9 +85,11 @@ class Nodes(Rows):
         row = service(actor=self.actor, node_id=self.get_object().pk, why=data["reason"], card=data["card"])
         return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
 
+    @extend_schema(parameters=[OpenApiParameter("reason", description="Stands in the event.")])
     def destroy(self, request: Request, ref: str) -> Response:
         """Take a node out of the cluster: its key is worth nothing from now on, its replicas are placed elsewhere."""
-        nodes.remove(node_id=self.get_object().pk, actor=self.actor)
+        why = request.query_params.get("reason", "")[:1000].replace("\x00", "\ufffd")
+        nodes.remove(node_id=self.get_object().pk, actor=self.actor, why=why)
         return Response(status=204)
 
 

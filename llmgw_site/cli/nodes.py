@@ -58,9 +58,9 @@ app.command("token")(token)
 
 
 @app.command()
-def remove(node: Ref) -> None:
+def remove(node: Ref, reason: Annotated[str, typer.Option(help="Why; stands in the event.")] = "") -> None:
     """Take a node out of the cluster; its key is worth nothing from now on."""
-    api().delete(f"nodes/{part(node)}")
+    api().delete(f"nodes/{part(node)}" + (f"?reason={part(reason)}" if reason else ""))
     print(f"node {node} is out of the cluster")
 
 

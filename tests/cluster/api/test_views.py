@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
+from catalog.models import Event
 from cluster.domain.states import JobState
 from cluster.models import Job
 from cluster.selectors import database_now
@@ -95,7 +96,8 @@ def test_a_silent_node_is_stale_then_offline_to_everybody(admin_client: Client) 
 
 def test_a_node_that_is_taken_out_is_gone_from_the_list(admin_client: Client) -> None:
     machine = Machine("alpha")
-    assert admin_client.delete("/api/v1/nodes/alpha").status_code == 204
+    assert admin_client.delete("/api/v1/nodes/alpha?reason=sold").status_code == 204
+    assert Event.objects.get(kind="node_removed").why == "sold"
     assert admin_client.get("/api/v1/nodes").json()["count"] == 0
     assert admin_client.delete(f"/api/v1/nodes/{machine.node.id}").status_code == 404
 
