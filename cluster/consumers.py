@@ -4,7 +4,8 @@
     {"type": "jobs", "jobs": [...]}    once, the latest ones
     {"type": "job", "job": {...}}      each time one of them changed
 /ws/agent  for nodes, over the node listener; the handshake is signed as a call (GET, the path as asked for, no body)
-    cluster.wire.Nudge                 each time a node should look again now
+    cluster.wire.Nudge                 at once, saying that pings are echoed; then each time a node should look again now
+    cluster.wire.Ping                  from the agent, and back as it came
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from django.urls import path
 
 from cluster import selectors
 from cluster.services import calls
-from cluster.wire import NODES_GROUP, Nudge, node_group, to_dict
+from cluster.wire import LONGEST_PING, NODES_GROUP, Nudge, node_group, to_dict
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.logs import event
 
@@ -57,8 +58,11 @@ class JobsConsumer(AsyncJsonWebsocketConsumer):
             await self.send_json({"type": "job", "job": job})
 
 
+_WELCOME = orjson.dumps(to_dict(Nudge(reason="connected", echoes=True))).decode()
+
+
 class AgentConsumer(AsyncWebsocketConsumer):
-    """One connected agent. It has nothing to say here: what it sees comes with its heartbeats."""
+    """One connected agent. It only asks whether somebody is there: what it sees comes with its heartbeats."""
 
     node_id = ""
 
@@ -73,6 +77,7 @@ class AgentConsumer(AsyncWebsocketConsumer):
         for group in self._groups():
             await self.channel_layer.group_add(group, self.channel_name)
         await self.accept()
+        await self.send(text_data=_WELCOME)
         if not await database_sync_to_async(selectors.is_member)(self.node_id):
             await self.node_nudge({"nudge": to_dict(Nudge(reason="removed", removed=(self.node_id,)))})
 
@@ -81,7 +86,9 @@ class AgentConsumer(AsyncWebsocketConsumer):
             await self.channel_layer.group_discard(group, self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
-        """Not even decoded."""
+        """A ping goes back as it came, not even decoded; anything longer is no ping."""
+        if text_data and len(text_data) <= LONGEST_PING:
+            await self.send(text_data=text_data)
 
     async def node_nudge(self, message: dict[str, Any]) -> None:
         await self.send(text_data=orjson.dumps(message["nudge"]).decode())

@@ -9,7 +9,7 @@ are ignored, missing ones have defaults, so controller N talks to nodes N-1. Siz
     agent -> controller   GET  /api/v1/agent/snapshot?have=VERSION   the snapshot (routing.domain.snapshot), or 304
     agent -> controller   POST /api/v1/agent/join        JoinRequest, answered by JoinAnswer (cluster.domain.joining)
     agent -> controller   POST /api/v1/agent/certificate CertificateRequest, answered by CertificateAnswer
-    agent -> controller   GET  /ws/agent                 websocket, signed as a call: nudges to look again now (Nudge)
+    agent -> controller   GET  /ws/agent                 websocket, signed as a call: nudges to look again now (Nudge), Ping
     agent -> gateway      <data>/cluster/engines.json    EnginesFile
     agent -> gateway      <data>/cluster/module-map.json, modules.json   MapFile, ModulesFile (cluster.domain.modules)
     gateway -> agent      <data>/run/agent.sock          one JSON Load a line
@@ -311,10 +311,26 @@ def node_group(node_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Nudge:
-    """Through the websocket from a controller: look again now. `removed`: nodes that are out of the cluster from now on."""
+    """Through the websocket from a controller: look again now. `removed`: nodes that are out of the cluster from now on.
+
+    `echoes`: from now on this controller sends each `Ping` back as it came. Its first message says so; an older one never does.
+    """
 
     reason: str = ""
     removed: tuple[str, ...] = ()
+    echoes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ping:
+    """Through the same websocket from an agent, and back: `web` is at work. A gateway before a `web` that stands still
+    goes on answering the websocket's own pings."""
+
+    ping: int
+
+
+LONGEST_PING = 64
+"""Characters."""
 
 
 @dataclass(frozen=True, kw_only=True)

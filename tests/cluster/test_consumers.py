@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import orjson
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
@@ -15,7 +16,7 @@ from django.contrib.auth.models import AnonymousUser
 from cluster import consumers
 from cluster.consumers import FORBIDDEN, REMOVED, websocket_urlpatterns
 from cluster.services import jobs, nodes
-from cluster.wire import Nudge, from_dict
+from cluster.wire import LONGEST_PING, Nudge, Ping, from_dict, to_dict
 from tests.cluster.rows import Machine
 from tests.rows import a_user
 from workers import nudges
@@ -106,18 +107,36 @@ def agent(machine: Machine, *, path: str = PATH, **headers: str) -> WebsocketCom
     return WebsocketCommunicator(URLRouter(websocket_urlpatterns), path, headers=pairs)
 
 
+async def welcomed(socket: WebsocketCommunicator) -> None:
+    """It is let in, and told that pings come back."""
+    assert (await socket.connect(timeout=5))[0]
+    assert from_dict(Nudge, await socket.receive_json_from(timeout=5)) == Nudge(reason="connected", echoes=True)
+
+
+async def test_a_ping_comes_back_as_it_was_sent_and_nothing_else_does(memory_layer: None) -> None:
+    socket = agent(await sync_to_async(Machine)())
+    await welcomed(socket)
+    for number in (1, 2):
+        text = orjson.dumps(to_dict(Ping(ping=number))).decode()
+        await socket.send_to(text_data=text)
+        assert await socket.receive_from(timeout=5) == text
+    await socket.send_to(text_data="x" * (LONGEST_PING + 1))
+    await socket.send_to(bytes_data=b"{}")
+    assert await socket.receive_nothing(timeout=0.2)
+    await socket.disconnect()
+
+
 async def test_an_agent_is_nudged_alone_with_the_others_and_out(memory_layer: None) -> None:
     machine, other = await sync_to_async(Machine)(), await sync_to_async(Machine)()
     ours, theirs = agent(machine), agent(other)
     for socket in (ours, theirs):
-        assert (await socket.connect(timeout=5))[0]
+        await welcomed(socket)
     await sync_to_async(nudges.send)("wanted", nodes=[machine.node.id])
     assert from_dict(Nudge, await ours.receive_json_from(timeout=5)) == Nudge(reason="wanted")
     await sync_to_async(nudges.send)("snapshot")
     for socket in (ours, theirs):
         assert (await socket.receive_json_from(timeout=5))["reason"] == "snapshot"
     assert await theirs.receive_nothing(timeout=0.1)
-    await ours.send_to(text_data="not json")
     await sync_to_async(nudges.send)("map", removed=[machine.node.id])
     for socket in (ours, theirs):
         assert (await socket.receive_json_from(timeout=5))["removed"] == [machine.node.id]
@@ -160,6 +179,6 @@ async def test_a_node_that_is_taken_out_during_its_handshake_is_told(
     machine = await sync_to_async(Machine)()
     monkeypatch.setattr(consumers.selectors, "is_member", lambda node_id: False)
     socket = agent(machine)
-    assert (await socket.connect(timeout=5))[0]
+    await welcomed(socket)
     assert (await socket.receive_json_from(timeout=5))["removed"] == [machine.node.id]
     assert (await socket.receive_output(timeout=5))["code"] == REMOVED

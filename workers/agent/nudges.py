@@ -1,5 +1,8 @@
 """The websocket to a controller: it says "look again now", and its silence tells that the controller is dead.
 
+Two parts of a controller can fall silent. Its gateway answers the websocket's own pings; `web` behind it sends back what is
+sent as `Ping`, if it has said that it does.
+
 Nothing travels here that a heartbeat would not bring as well, later. One connection at a time; when it is lost the next
 controller is tried at once, and when none accepts, again after a growing pause, for ever.
 """
@@ -7,6 +10,8 @@ controller is tried at once, and when none accepts, again after a growing pause,
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import random
 import time
@@ -16,14 +21,14 @@ import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from cluster.wire import Nudge, WireError, from_dict
+from cluster.wire import Nudge, Ping, WireError, from_dict, to_dict
 from llmgw_site.lib.logs import event
 from workers.agent.link import Link
 
 log = logging.getLogger(__name__)
 PATH = "/ws/agent"
 PING_EVERY, PONG_WITHIN = 5.0, 5.0
-"""Seconds; together the silence after which a controller is taken for dead."""
+"""Seconds; together the silence after which a controller is taken for dead: its gateway, or `web`."""
 OPEN_TIMEOUT = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
 STEADY = 10.0
@@ -94,23 +99,54 @@ class Nudges:
             began = time.monotonic()
             event(log, "nudges_connected", controller=url)
             self._ears.connected()
-            await self._listen(connection)
+            silent = not await self._listen(connection)
         reason = f"{connection.close_code or ''} {connection.close_reason or ''}".strip()
+        if silent:
+            reason = f"no word of its web for {PING_EVERY + PONG_WITHIN:g} s"
         event(log, "nudges_lost", level=logging.WARNING, controller=url, reason=reason)
         self._link.doubt(url)
         return time.monotonic() - began >= STEADY
 
-    async def _listen(self, connection: ClientConnection) -> None:
+    async def _listen(self, connection: ClientConnection) -> bool:
+        """Until the connection ends. False: it stands, but who has said that he echoes pings does not any more."""
+        echoes, asked, pings = False, False, itertools.count(1)
         try:
-            async for message in connection:
+            while True:
                 try:
-                    nudge = from_dict(Nudge, orjson.loads(message))
-                except (orjson.JSONDecodeError, WireError) as error:
-                    event(log, "nudge_unreadable", level=logging.WARNING, reason=str(error)[:200])
+                    # not wait_for: in Python 3.11 it can swallow a cancellation that meets the message
+                    async with asyncio.timeout((PONG_WITHIN if asked else PING_EVERY) if echoes else None):
+                        message = await connection.recv()
+                except TimeoutError:
+                    if asked or not await self._ask(connection, next(pings)):
+                        return False
+                    asked = True
                     continue
-                self._ears.nudged(nudge)
+                asked = False
+                nudge = _read(message)
+                if nudge is not None:
+                    echoes = echoes or nudge.echoes
+                    if not nudge.echoes:
+                        self._ears.nudged(nudge)
         except ConnectionClosed:
-            pass
+            return True
+
+    async def _ask(self, connection: ClientConnection, number: int) -> bool:
+        """Send a ping. False: nobody takes it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PONG_WITHIN):
+                await connection.send(orjson.dumps(to_dict(Ping(ping=number))).decode())
+                return True
+        return False
 
     def _note(self, url: str, reason: str) -> None:
         event(log, "nudges_not_connected", level=logging.DEBUG, controller=url, reason=reason[:200])
+
+
+def _read(message: str | bytes) -> Nudge | None:
+    """None: a ping that came back, or nothing that we can read."""
+    try:
+        data = orjson.loads(message)
+        return None if isinstance(data, dict) and "ping" in data else from_dict(Nudge, data)
+    except (orjson.JSONDecodeError, WireError) as error:
+        event(log, "nudge_unreadable", level=logging.WARNING, reason=str(error)[:200])
+        return None

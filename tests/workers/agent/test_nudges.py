@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -22,6 +23,7 @@ from workers.agent.link import Link
 from workers.agent.nudges import Nudges
 
 IDENTITY = Identity(node_id="node_1", private_key="11" * 32, controller_public_key=signing.public_hex("22" * 32))
+WELCOME = '{"v": 1, "reason": "connected", "removed": [], "echoes": true}'
 
 
 class Ears:
@@ -117,6 +119,52 @@ async def test_controllers_that_accept_and_close_at_once_are_asked_after_growing
         await until(lambda: len(accepted) >= 6)
     assert accepted[5] - accepted[0] >= 0.7
     assert ears.heard == []
+
+
+async def test_a_web_that_falls_silent_behind_a_gateway_that_lives_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nudges, "PING_EVERY", 0.2)
+    monkeypatch.setattr(nudges, "PONG_WITHIN", 0.3)
+    asked: list[Any] = []
+
+    async def stalls(connection: ServerConnection) -> None:
+        """Its end of the websocket answers pings all the time; nobody behind it does after the third."""
+        await connection.send(WELCOME)
+        async for message in connection:
+            asked.append(orjson.loads(message)["ping"])
+            if len(asked) <= 3:
+                await connection.send(message)
+
+    async def fine(connection: ServerConnection) -> None:
+        await connection.send(WELCOME)
+        async for message in connection:
+            await connection.send(message)
+
+    async with serve(stalls, "127.0.0.1", 0) as dead, serve(fine, "127.0.0.1", 0) as alive:
+        async with listening(url(dead), url(alive)) as (link, ears):
+            await until(lambda: ears.connections == 2)
+            assert asked == [1, 2, 3, 4]
+            assert link.urls == (url(alive), url(dead))
+            assert ears.heard == []
+
+
+async def test_a_controller_of_before_echoes_is_asked_for_none_and_not_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nudges, "PING_EVERY", 0.1)
+    monkeypatch.setattr(nudges, "PONG_WITHIN", 1.0)
+    asked: list[Any] = []
+
+    async def older(connection: ServerConnection) -> None:
+        for _ in range(3):
+            await connection.send('{"v": 1, "reason": "map", "removed": []}')
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.2):
+                    asked.append(await connection.recv())
+        await connection.wait_closed()
+
+    async with serve(older, "127.0.0.1", 0) as server, listening(url(server)) as (_, ears):
+        await until(lambda: len(ears.heard) == 3)
+    assert (ears.connections, asked) == (1, [])
 
 
 async def test_one_that_refuses_is_passed_over_and_asked_again_only_after_growing_pauses() -> None:
