@@ -35,10 +35,30 @@ def check(world: World) -> tuple[str, ...]:
             found.append(f"replica {replica.id} is on node {replica.node_id}, which is not in the cluster")
         if replica.generation < 1:  # 4
             found.append(f"replica {replica.id} has generation {replica.generation}")
-    for node in world.nodes:  # 3
+    found += [sentence for over, sentence in _promised(world).values() if over > 0]  # 3
+    return tuple(found)
+
+
+def broken(before: World, world: World) -> tuple[str, ...]:
+    """What a change from `before` to `world` would make untrue, or less true.
+
+    A node's memory may shrink by itself, and then more is promised than it can give whatever anybody decides. Nothing may
+    be added there; what gives some back must go through, and so must every change elsewhere.
+    """
+    was, now = _promised(before), _promised(world)
+    kept = {sentence for _, sentence in now.values()}
+    others = set(check(world)) - set(check(before)) - kept
+    worse = [text for key, (over, text) in now.items() if over > max(0, was[key][0] if key in was else 0)]
+    return tuple(sorted({*others, *worse}))
+
+
+def _promised(world: World) -> dict[str, tuple[int, str]]:
+    """By node id: bytes promised beyond what it can give, in words too. Nodes that have reported their memory."""
+    found = {}
+    for node in world.nodes:
         promised = sum(item.reserved for item in world.on_node(node.id) if holds_room(item))
         most = node.memory_total - margin(node)
-        if node.memory_total and promised > most:
+        if node.memory_total:
             text = f"{format_bytes(promised)} are promised and it can give {format_bytes(most)}"
-            found.append(f"node {node.name}: {text}")
-    return tuple(found)
+            found[node.id] = promised - most, f"node {node.name}: {text}"
+    return found

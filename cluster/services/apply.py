@@ -58,9 +58,9 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
                 continue
             world = after(named, world)
             done.append(named)
-        broken = set(invariants.check(world)) - set(invariants.check(before))
+        broken = invariants.broken(before, world)
         if broken:
-            raise BrokenPromise("; ".join(sorted(broken)))
+            raise BrokenPromise("; ".join(broken))
         if done:
             told = _nodes_of(done, before, world)
             transaction.on_commit(lambda: signals.plan_applied.send_robust(sender=Replica, nodes=told))

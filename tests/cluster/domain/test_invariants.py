@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from cluster.domain.invariants import check
+from cluster.domain.invariants import broken, check
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import World
 from llmgw_site.lib.units import GIB
@@ -47,3 +49,25 @@ def test_a_failed_replica_that_shall_not_run_promises_no_memory() -> None:
     big = a_model(profiles=(a_profile(memory=9 * GIB),))
     failed = a_replica(big, NODE, state=ReplicaState.FAILED, run=False)
     assert check(World(models=(big,), nodes=(NODE,), replicas=(failed,))) == ()
+
+
+def promised(*gigabytes: int, **fields: Any) -> World:
+    replicas = tuple(
+        a_replica(MODEL, NODE, slot=slot, reserved=size * GIB, **fields) for slot, size in enumerate(gigabytes)
+    )
+    return World(models=(MODEL,), nodes=(NODE,), replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (promised(1), promised(9), True),
+        (promised(9), promised(9), False),
+        (promised(5, 5), promised(9), False),  # less than before, though still too much
+        (promised(9), promised(5, 5), True),
+        (promised(9), promised(9, generation=0), True),
+        (World(), promised(9), True),
+    ],
+)
+def test_a_change_may_lessen_what_is_broken_already_and_not_add_to_it(before: World, after: World, says: bool) -> None:
+    assert bool(broken(before, after)) is says

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from cluster.domain.plan import Plan, Remove, Start, Stop
 from cluster.domain.reconcile import reconcile
 from cluster.models import Node, Replica
 from cluster.services import apply
-from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
+from llmgw_site.lib.units import GIB
+from tests.cluster.rows import HARDWARE, Machine, a_model_row, a_ready_replica, report, tick
 
 
 def planned() -> Plan:
@@ -54,6 +56,20 @@ def test_a_start_becomes_a_row_that_tells_the_node_everything(machine: Machine) 
     assert event.subject_id == row.id
     assert "room" in event.why
     assert event.actor == "reconciler"
+
+
+def test_a_node_whose_memory_shrank_holds_up_no_decision(machine: Machine) -> None:
+    """More is promised there than it can give, whatever anybody decides: what gives some back goes through all the same."""
+    for name in ("one", "two", "three"):
+        a_model_row(name, profile={"memory": 2 * GIB})
+    tick()
+    first, *others = Replica.objects.order_by("id")
+    small = replace(HARDWARE, memory_total=2 * GIB, memory_available=GIB)
+    machine.heartbeat(report(first, "failed"), *(report(row, "ready") for row in others), hardware=small)
+    Model.objects.filter(id=first.model_id).update(replicas=0)
+    Machine("elsewhere").heartbeat()
+    a_model_row("four")
+    assert {type(op) for op in tick().done} == {Stop, Start}
 
 
 def test_a_plan_that_is_committed_twice_places_once(machine: Machine) -> None:
