@@ -43,12 +43,9 @@ def read_rule(value: Any, before: Rule) -> Rule:
         )
     name, option = value.get("strategy"), value.get("affinity", before.affinity)
     if not isinstance(name, str) or name not in list(Strategy):
-        raise Refused(
-            Kind.INVALID,
-            "invalid_strategy",
-            f"There is no strategy {str(name)[:100]!r}: write one of {', '.join(Strategy)}.",
-            param="strategy",
-        )
+        what = "'strategy' is missing" if name is None else f"There is no strategy {str(name)[:100]!r}"
+        text = f"{what}: write one of {', '.join(Strategy)}."
+        raise Refused(Kind.INVALID, "invalid_strategy", text, param="strategy")
     if not isinstance(option, bool):
         raise Refused(Kind.INVALID, "invalid_type", "'affinity' must be true or false.", param="affinity")
     return Rule(strategy=Strategy(name), affinity=option)
