@@ -28,7 +28,8 @@ def drain(*, actor: str, node_id: str, why: str = "", card: str = "") -> Node:
 
 
 def uncordon(*, actor: str, node_id: str, why: str = "", card: str = "") -> Node:
-    """End the maintenance of a node, or of one of its cards; the other is left as it is."""
+    """End the maintenance of a node, or of one of its cards; the other is left as it is. Where there is none nothing
+    happens."""
     return _set(actor=actor, node_id=node_id, state=None, why=why, card=card)
 
 
@@ -41,14 +42,15 @@ def _set(*, actor: str, node_id: str, state: Maintenance | None, why: str, card:
         node = Node.objects.filter(id=node_id, removed_at__isnull=True).first()
         if node is None:
             raise Refused(Kind.NOT_FOUND, "node_unknown", f"there is no node {node_id} in the cluster")
+        before = _card(node, card) if card else node.maintenance
+        if not (before or state):
+            return node
         now = selectors.from_unix(selectors.database_now())
         mark = {"state": state.value, "why": why, "by": actor[:200], "at": now.isoformat()} if state else None
         if card:
-            before = _card(node, card)
             cards = {uuid: item for uuid, item in node.cards_maintenance.items() if uuid != card}
             node.cards_maintenance = {**cards, card: mark} if mark else cards
         else:
-            before = node.maintenance
             node.maintenance, node.maintenance_why = (state.value if state else ""), (why if state else "")
             node.maintenance_by, node.maintenance_at = (actor[:200], now) if state else ("", None)
         node.save(

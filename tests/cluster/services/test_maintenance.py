@@ -35,7 +35,8 @@ def test_a_node_is_cordoned_drained_and_back_with_who_and_why() -> None:
     assert marks(machine) == ("cordoned", "fan", "user:ann", True)
     maintenance.drain(actor="user:bob", node_id=machine.node.id, why="disk")
     assert marks(machine) == ("drained", "disk", "user:bob", True)
-    maintenance.uncordon(actor="user:ann", node_id=machine.node.id)
+    for _ in range(2):  # the second time there is nothing to end, and nothing to record
+        maintenance.uncordon(actor="user:ann", node_id=machine.node.id)
     assert marks(machine) == ("", "", "", False)
     found = Event.objects.filter(subject_id=machine.node.id).exclude(kind="node_enrolled").order_by("at", "id")
     assert [(e.kind, e.actor, e.why) for e in found] == [
