@@ -28,6 +28,8 @@ Meter = StreamMeter | PassMeter
 
 ERROR_BODY = 64 << 10
 """Bytes of an engine's error answer that are read; more of it is not needed to say what is wrong."""
+HELD = 64 << 10
+"""Bytes of a document that is sent only once all of it is here."""
 
 
 async def forward(
@@ -82,6 +84,8 @@ async def _body(
     meter = BodyMeter()
     exchange.counts = meter.counts
     piece = await response.read()  # before the status: an engine that breaks here still gets its proper error
+    if length is not None and len(piece) < length <= HELD:
+        piece += await _rest(response, length - len(piece))
     send_head_with_body(exchange.scope)
     await exchange.start(200, headers)
     left = length
@@ -97,6 +101,15 @@ async def _body(
         await send({"type": "http.response.body", "body": piece, "more_body": True})
         piece = await response.read()
     await exchange.finish()
+
+
+async def _rest(response: Response, missing: int) -> bytes:
+    """What is still to come of a short document: nobody can use a part of it, and a node that dies here is a 502."""
+    parts: list[bytes] = []
+    while missing > 0 and (piece := await response.read()):
+        parts.append(piece)
+        missing -= len(piece)
+    return b"".join(parts)
 
 
 async def _stream(exchange: Exchange, response: Response, headers: Headers) -> None:
