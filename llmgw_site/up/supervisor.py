@@ -25,7 +25,7 @@ from llmgw_site.lib.units import format_seconds
 from llmgw_site.up import http, processes, quickstart, valkey
 from llmgw_site.up.service import Service, StartFailed, bound_log, tail
 from llmgw_site.up.terminal import Terminal
-from workers.agent import modules
+from workers.agent import modules, removed
 
 BOOTSTRAP_PATIENCE = 300.0
 """Longest time the bootstrap may take: the migrations of a large database, not of a fresh one."""
@@ -147,8 +147,11 @@ class Supervisor:
         self._run("worker", services.worker_command(self._config), self._worker_is_ready, needed=needed)
 
     async def _follow_modules(self) -> None:
-        """Start and stop web and worker as the agent decides about the controller module."""
+        """Start and stop web and worker as the agent decides about the controller module. Raises Refused once this node is
+        out of its cluster, and the agent has ended its engines and put its files aside: nothing is left to run."""
         while True:
+            if gone := removed.said(self._config):
+                raise Refused(Kind.CONFLICT, "node_removed", gone)
             decided = modules.held(self._config)
             wanted = decided is not None and modules.running(decided, Module.CONTROLLER)
             if wanted and "web" not in self._services:

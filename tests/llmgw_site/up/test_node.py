@@ -17,6 +17,7 @@ from llmgw_site.lib.config import Config, load
 from llmgw_site.up import main, supervisor
 from llmgw_site.up.node import NodeSupervisor, block, identity_of
 from llmgw_site.up.terminal import Terminal
+from workers.agent import removed
 
 IDENTITY = {
     "node_id": "node_7",
@@ -91,6 +92,22 @@ async def test_web_and_worker_follow_the_controller_module(config: Config, monke
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.gather(*node._tasks)
     assert "node_7" in out.getvalue()
+
+
+async def test_a_node_that_is_taken_out_ends_and_says_how_to_come_back(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "Service", Quiet)
+    monkeypatch.setattr(supervisor, "MODULES_EVERY", 0.01)
+    out = io.StringIO()
+    running = asyncio.ensure_future(NodeSupervisor(config, Terminal(out), keep_engines=False).run())
+    async with asyncio.timeout(10):
+        while "node_7" not in out.getvalue():
+            await asyncio.sleep(0.01)
+    removed.put_aside(config, node_id="node_7")
+    async with asyncio.timeout(10):
+        assert await running == 1
+    assert "llmgw node join TOKEN" in out.getvalue()
 
 
 def test_the_block_names_node_controllers_modules_and_what_is_missing(config: Config) -> None:
