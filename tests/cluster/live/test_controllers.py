@@ -6,12 +6,17 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.cluster.harness.cluster import EXTERNAL, MODEL, OFFLINE, STALE, Cluster
-from tests.cluster.harness.node import CONTROLLER
+from tests.cluster.harness.node import CONTROLLER, NODE_PORT
+from tests.cluster.harness.stores import frozen
 from tests.cluster.live.test_chat import an_id
 from tests.processes import fair, wait_for
 
@@ -51,30 +56,76 @@ def test_nodes_serve_on_without_any_controller_and_no_usage_is_lost(cluster: Clu
     assert placed(cluster) == before
 
 
-def test_f05_a_controller_that_was_stopped_for_longer_than_offline_declares_nobody_dead(cluster: Cluster) -> None:
-    before, engines = placed(cluster), _engines(cluster)
-    cluster["c1"].freeze("web", "worker")
-    until = time.monotonic() + OFFLINE + 3
-    while time.monotonic() < until:
-        assert cluster.chat().status_code == 200
-        time.sleep(0.3)
-    cluster["c1"].thaw()
-    _nobody_offline(cluster, seconds=STALE)
-    assert placed(cluster) == before
-    assert _engines(cluster) == engines
+@pytest.mark.parametrize("services", [("web", "worker"), ("web",), ("worker",), ("gateway",)], ids="+".join)
+def test_f05_a_controller_that_was_stopped_for_longer_than_offline_declares_nobody_dead(
+    cluster: Cluster, services: tuple[str, ...]
+) -> None:
+    with _nobody_worse(cluster):
+        cluster["c1"].freeze(*services)
+        _answers_for(cluster, OFFLINE + 3)
+        cluster["c1"].thaw()
 
 
 def test_f05_a_database_that_stalled_for_longer_than_offline_lets_nobody_be_declared_dead(cluster: Cluster) -> None:
+    with _nobody_worse(cluster), frozen(cluster.stores["DATABASE_URL"]):
+        _answers_for(cluster, OFFLINE + 3)
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "EXCLUSIVE"])
+def test_f05_a_table_that_is_locked_for_longer_than_offline_lets_nobody_be_declared_dead(
+    cluster: Cluster, mode: str
+) -> None:
+    """EXCLUSIVE: rows are read and none can be written."""
+    with _nobody_worse(cluster), psycopg.connect(cluster.stores["DATABASE_URL"]) as link:
+        link.execute(f"LOCK TABLE cluster_node IN {mode} MODE")
+        _answers_for(cluster, OFFLINE + 3)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("what", ["web+worker", "web", "worker", "database"])
+def test_f05_a_minute_of_standstill_at_a_sixth_of_the_default_times_declares_nobody_dead(
+    cluster: Cluster, what: str
+) -> None:
+    usual = _rhythm(cluster, heartbeat=5, stale=15, offline=50)
+    try:
+        with _nobody_worse(cluster, seconds=70):
+            if what == "database":
+                with frozen(cluster.stores["DATABASE_URL"]):
+                    _answers_for(cluster, 60)
+            else:
+                cluster["c1"].freeze(*what.split("+"))
+                _answers_for(cluster, 60)
+                cluster["c1"].thaw()
+    finally:
+        cluster["c1"].restart("web", "worker", **usual)
+
+
+def _rhythm(cluster: Cluster, *, heartbeat: int, stale: int, offline: int, node: str = "c1") -> dict[str, str]:
+    """Have the nodes report at another rhythm; gives the variables that bring the usual one back."""
+    times = {"LLMGW_HEARTBEAT": heartbeat, "LLMGW_STALE_AFTER": stale, "LLMGW_OFFLINE_AFTER": offline}
+    usual = {name: cluster[node].environ[name] for name in times}
+    cluster[node].restart("web", "worker", **{name: str(value) for name, value in times.items()})
+    time.sleep(2.5)  # the last answers that ask for a heartbeat each second are used up
+    return usual
+
+
+@contextmanager
+def _nobody_worse(cluster: Cluster, *, seconds: float = STALE) -> Iterator[None]:
+    """After whatever happens inside no node is offline, no replica was placed anew, no engine started anew."""
     before, engines = placed(cluster), _engines(cluster)
-    with psycopg.connect(cluster.stores["DATABASE_URL"]) as link:
-        link.execute("LOCK TABLE cluster_node IN ACCESS EXCLUSIVE MODE")
-        until = time.monotonic() + OFFLINE + 3
-        while time.monotonic() < until:
-            assert cluster.chat().status_code == 200
-            time.sleep(0.3)
-    _nobody_offline(cluster, seconds=STALE)
+    yield
+    _nobody_offline(cluster, seconds=seconds)
     assert placed(cluster) == before
     assert _engines(cluster) == engines
+
+
+def _answers_for(cluster: Cluster, seconds: float) -> None:
+    """So long every chat is answered."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert cluster.chat().status_code == 200
+        time.sleep(0.3)
 
 
 def _engines(cluster: Cluster) -> dict[str, list[int]]:
@@ -98,20 +149,13 @@ def _nobody_offline(cluster: Cluster, *, seconds: float) -> None:
 
 
 def test_a_change_reaches_connected_nodes_in_under_a_second_without_any_heartbeat(cluster: Cluster) -> None:
-    slow = {"LLMGW_HEARTBEAT": "60", "LLMGW_STALE_AFTER": "200", "LLMGW_OFFLINE_AFTER": "400"}
-    usual = {name: cluster["c1"].environ[name] for name in slow}
-    cluster["c1"].restart("web", "worker", **slow)
+    usual = _rhythm(cluster, heartbeat=60, stale=200, offline=400)
     try:
-        time.sleep(2.5)  # the last answers that ask for a heartbeat each second are used up
         took = []
         for number in range(5):
             key = cluster.api().post("keys", {"name": an_id(), "project": "default"})["key"]
             began = time.monotonic()
-            wait_for(
-                lambda key=key: cluster.request("GET", "/v1/models", token=key).status_code == 200,
-                seconds=fair(5),
-                what=f"key {number} to be known",
-            )  # type: ignore[misc]
+            wait_for(partial(_knows, cluster, key), seconds=fair(5), what=f"key {number} to be known")
             took.append(time.monotonic() - began)
         assert sorted(took)[2] < fair(1.0), took
         cluster.setup({"r2": ["router", "edge"]})
@@ -122,6 +166,11 @@ def test_a_change_reaches_connected_nodes_in_under_a_second_without_any_heartbea
         cluster["c1"].restart("web", "worker", **usual)
 
 
+def _knows(cluster: Cluster, key: str) -> bool:
+    """Whether the edge takes this key."""
+    return cluster.request("GET", "/v1/models", token=key).status_code == 200
+
+
 def _runs(cluster: Cluster, node: str, module: str) -> bool:
     found = cluster.admin("GET", "/api/v1/node/modules", via=node).json()["modules"]
     return any(item["name"] == module and item["state"] == "running" for item in found)
@@ -129,18 +178,7 @@ def _runs(cluster: Cluster, node: str, module: str) -> bool:
 
 def test_a_second_controller_takes_over_the_heartbeats_when_the_first_dies(cluster: Cluster) -> None:
     second = cluster.extra("c2", "controller", services=CONTROLLER, **cluster.stores)
-    both = {cluster["c1"].id, second.id}
-
-    def knows(node: str) -> bool:
-        rows = cluster[node].file("cluster/module-map.json")["map"]["nodes"]
-        return {
-            row["node_id"]
-            for row in rows
-            if any(m["name"] == "controller" and m["state"] == "running" for m in row["modules"])
-        } == both
-
-    for node in ("e1", "i1"):
-        wait_for(lambda node=node: knows(node), seconds=fair(10), what=f"{node} to know both controllers", every=0.2)  # type: ignore[misc]
+    _all_know(cluster, {cluster["c1"].id, second.id})
     cluster["c1"].kill()
     lost = time.monotonic()
     wait_for(
@@ -155,11 +193,7 @@ def test_a_second_controller_takes_over_the_heartbeats_when_the_first_dies(clust
     )
     assert time.monotonic() - lost > STALE
     key = cluster.api("c2").post("keys", {"name": an_id(), "project": "default"})["key"]
-    wait_for(
-        lambda: cluster.request("GET", "/v1/models", token=key).status_code == 200,
-        seconds=fair(10),
-        what="a key of c2 at the edge",
-    )
+    wait_for(partial(_knows, cluster, key), seconds=fair(10), what="a key of c2 at the edge")
     name = an_id()
     assert cluster.chat(request_id=name).status_code == 200
     wait_for(
@@ -168,6 +202,50 @@ def test_a_second_controller_takes_over_the_heartbeats_when_the_first_dies(clust
     )  # fmt: skip
     cluster["c1"].start(seconds=60)
     wait_for(lambda: cluster.states()["c1"] == "online", seconds=fair(20), what="c1 to be back", every=0.3)
+
+
+def test_a_web_that_stands_still_behind_a_live_gateway_is_left_for_the_next_controller(cluster: Cluster) -> None:
+    """Heartbeats are rare here, as they are in earnest: only the websocket can tell."""
+    second = cluster.extra("c2", "controller", services=CONTROLLER, **cluster.stores)
+    _all_know(cluster, {cluster["c1"].id, second.id})
+    _rhythm(cluster, heartbeat=60, stale=200, offline=400, node="c2")
+    usual = _rhythm(cluster, heartbeat=60, stale=200, offline=400)
+    try:
+        wait_for(lambda: _all_follow(cluster, "c2"), seconds=fair(20), what="all to follow c2", every=0.2)
+        second.freeze("web")
+        frozen_at = time.monotonic()
+        wait_for(lambda: _all_follow(cluster, "c1"), seconds=fair(30), what="all to follow c1", every=0.1)
+        took = time.monotonic() - frozen_at
+        print(f"all nodes followed the other controller {took:.1f} s after web stood still")  # noqa: T201
+        assert took < fair(15)  # 10 s, and a handshake
+        key = cluster.api().post("keys", {"name": an_id(), "project": "default"})["key"]
+        wait_for(partial(_knows, cluster, key), seconds=fair(5), what="a key of c1 at the edge")
+        assert set(cluster.states().values()) == {"online"}
+    finally:
+        second.thaw()
+        cluster["c1"].restart("web", "worker", **usual)
+
+
+def _all_follow(cluster: Cluster, controller: str) -> bool:
+    """Whether the last websocket of every node was to this controller, at either of its addresses."""
+    ways = {cluster[controller].link.url, f"http://{cluster[controller].host}:{NODE_PORT}"}
+    logs = [node.logged("agent") for node in cluster.nodes.values()]
+    return all([line["controller"] for line in log if line["event"] == "nudges_connected"][-1] in ways for log in logs)
+
+
+def _all_know(cluster: Cluster, controllers: set[str]) -> None:
+    """Every node has a map that names these, by id, as running controllers."""
+    wait_for(
+        lambda: all(_controllers(cluster, name) == controllers for name in cluster.nodes),
+        seconds=fair(20), what="all to know the controllers", every=0.2,
+    )  # fmt: skip
+
+
+def _controllers(cluster: Cluster, node: str) -> set[str]:
+    """Ids of the running controllers that a node knows."""
+    rows = cluster[node].file("cluster/module-map.json")["map"]["nodes"]
+    running = {"name": "controller", "state": "running"}
+    return {row["node_id"] for row in rows if any(running.items() <= item.items() for item in row["modules"])}
 
 
 def _states(cluster: Cluster, node: str) -> dict[str, str]:
