@@ -119,6 +119,9 @@ class Redactor:
             return headers
         known, out = self._known, []
         for item in headers:
+            if item[0] in _OURS:
+                out.append(item)
+                continue
             try:
                 value = known[item]
             except KeyError:
@@ -140,5 +143,7 @@ class Redactor:
 
 
 MOST_KNOWN = 512
-_EACH_ITS_OWN = frozenset((b"x-request-id", b"content-length", b"set-cookie", b"etag"))
+_OURS = frozenset((b"x-request-id", b"content-length"))
+"""Headers that the gateway itself has set, and what the client calls its request."""
+_EACH_ITS_OWN = frozenset((b"set-cookie", b"etag"))
 """Headers that differ from answer to answer: not worth remembering."""
