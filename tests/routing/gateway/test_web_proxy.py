@@ -364,3 +364,26 @@ async def test_a_websocket_client_that_does_not_read_slows_web(tmp_path: Path) -
         async for message in socket:
             got += len(message)
         assert got == 2000 * 65536
+
+
+async def test_a_web_that_does_not_read_slows_the_websocket_client_and_little_is_held(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    done = asyncio.Event()
+
+    async def stalled(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await done.wait()
+
+    sent = 0
+    async with (
+        web(config, stalled),
+        proxied(config) as port,
+        connect(f"ws://127.0.0.1:{port}/ws/x", compression=None, close_timeout=0.1) as client,
+    ):
+        with contextlib.suppress(TimeoutError):
+            while sent < 64 << 20:
+                await asyncio.wait_for(client.send(b"x" * 65536), 1.0)
+                sent += 65536
+        done.set()
+    assert sent < 16 << 20  # the kernel's buffers of four sockets, and a message or two in each program

@@ -139,12 +139,15 @@ async def test_a_web_that_falls_silent_behind_a_gateway_that_lives_is_doubted(mo
         async for message in connection:
             await connection.send(message)
 
-    async with serve(stalls, "127.0.0.1", 0) as dead, serve(fine, "127.0.0.1", 0) as alive:
-        async with listening(url(dead), url(alive)) as (link, ears):
-            await until(lambda: ears.connections == 2)
-            assert asked == [1, 2, 3, 4]
-            assert link.urls == (url(alive), url(dead))
-            assert ears.heard == []
+    async with (
+        serve(stalls, "127.0.0.1", 0) as dead,
+        serve(fine, "127.0.0.1", 0) as alive,
+        listening(url(dead), url(alive)) as (link, ears),
+    ):
+        await until(lambda: ears.connections == 2)
+        assert asked == [1, 2, 3, 4]
+        assert link.urls == (url(alive), url(dead))
+        assert ears.heard == []
 
 
 async def test_a_controller_of_before_echoes_is_asked_for_none_and_not_taken_for_dead(
