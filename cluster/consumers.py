@@ -11,12 +11,15 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import orjson
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
+from django.db import OperationalError
 from django.urls import path
+from redis.exceptions import RedisError
 
 from cluster import selectors
 from cluster.services import calls
@@ -33,7 +36,24 @@ REMOVED = 4401
 """Close code for a node that was taken out of the cluster."""
 
 
-class JobsConsumer(AsyncJsonWebsocketConsumer):
+AWAY = 1013
+"""Close code, "try again later" (RFC 6455's registry), where Valkey or the database is away."""
+
+
+class Socket(AsyncWebsocketConsumer):
+    """A connection that ends with one line in the log where what it needs is away: thousands may end at once, and all of
+    them come again."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except (RedisError, OperationalError, OSError) as error:
+            event(log, "websocket_ended", level=logging.WARNING, path=scope["path"], reason=str(error)[:200])
+            with suppress(Exception):  # the other end may be gone as well
+                await send({"type": "websocket.close", "code": AWAY})
+
+
+class JobsConsumer(Socket, AsyncJsonWebsocketConsumer):
     """One page that looks on."""
 
     async def connect(self) -> None:
@@ -61,7 +81,7 @@ class JobsConsumer(AsyncJsonWebsocketConsumer):
 _WELCOME = orjson.dumps(to_dict(Nudge(reason="connected", echoes=True))).decode()
 
 
-class AgentConsumer(AsyncWebsocketConsumer):
+class AgentConsumer(Socket):
     """One connected agent. It only asks whether somebody is there: what it sees comes with its heartbeats."""
 
     node_id = ""

@@ -12,9 +12,10 @@ from channels.layers import get_channel_layer
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
+from redis.exceptions import RedisError
 
 from cluster import consumers
-from cluster.consumers import FORBIDDEN, REMOVED, websocket_urlpatterns
+from cluster.consumers import AWAY, FORBIDDEN, REMOVED, websocket_urlpatterns
 from cluster.services import jobs, nodes
 from cluster.wire import LONGEST_PING, Nudge, Ping, from_dict, to_dict
 from tests.cluster.rows import Machine
@@ -160,6 +161,27 @@ async def test_f18_a_handshake_that_no_node_signed_is_refused(
     machine = await sync_to_async(Machine)()
     socket = agent(machine, path=path, **headers)
     assert await socket.connect(timeout=5) == (False, FORBIDDEN)
+
+
+@pytest.mark.parametrize("when", ["group_add", "receive"])
+async def test_without_valkey_a_connection_is_refused_or_ends_with_one_line_in_the_log(
+    memory_layer: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    async def away(*args: Any) -> None:
+        raise RedisError("Connection refused")
+
+    machine = await sync_to_async(Machine)()
+    monkeypatch.setattr(type(get_channel_layer()), when, away)
+    socket = agent(machine)
+    if when == "group_add":
+        assert await socket.connect(timeout=5) == (False, AWAY)
+    else:
+        await socket.connect(timeout=5)
+        while (said := await socket.receive_output(timeout=5))["type"] != "websocket.close":
+            pass
+        assert said["code"] == AWAY
+    assert [record.getMessage() for record in caplog.records] == ["websocket_ended"]
+    assert caplog.records[0].exc_info is None
 
 
 async def test_a_copy_of_a_handshake_and_a_removed_node_are_refused(memory_layer: None) -> None:
