@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from cluster.domain import roles, signing
 from cluster.domain.joining import tls_name
 from cluster.domain.modules import MapFile, MapNode, ModuleMap, ModulesFile, ModuleState
+from cluster.domain.states import NodeState
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
@@ -274,7 +275,8 @@ class Members:
         if self.map is None or self.map.version != new.version:
             event(log, "module_map_taken", version=new.version, nodes=len(nodes))
         self.map, self.nodes = new, nodes
-        self._places = {_place(node.address): node for node in new.nodes}
+        # A machine that joined anew may still stand in the map as the node that it was.
+        self._places = {_place(node.address): node for node in sorted(new.nodes, key=_last_seen)}
         known = {node.public_key for node in new.nodes}
         self._keys = {public: key for public, key in self._keys.items() if public in known}
         places = {(node.node_id, node.address) for node in new.nodes}
@@ -284,6 +286,10 @@ class Members:
 def _read(files: list[WatchedFile]) -> int:
     """How many of them could be read; each is, also after a good one."""
     return sum(file.read() for file in files)
+
+
+def _last_seen(node: MapNode) -> tuple[bool, float]:
+    return node.state != NodeState.OFFLINE, node.last_seen_at or 0.0
 
 
 def _place(address: str) -> tuple[str, str, int]:

@@ -209,6 +209,13 @@ def test_files_are_followed_and_a_damaged_one_changes_nothing(pair: Pair) -> Non
     assert pair.edge.at("http://127.0.0.1:1") is None
 
 
+def test_of_two_nodes_at_one_address_the_one_that_is_not_gone_is_meant(pair: Pair) -> None:
+    pair.cluster.add("zombie", "router", address="http://127.0.0.1:2").state = "offline"  # what it was before
+    pair.cluster.publish()
+    pair.look()
+    assert pair.edge.at("http://127.0.0.1:2") == pair.edge.nodes["node_router"]
+
+
 def test_before_an_agent_has_decided_the_roles_of_the_settings_count(tmp_path: Path) -> None:
     bare = Members(Cluster(tmp_path).add("a").config, Clock())
     assert [bare.runs(name) for name in ("edge", "router", "inference", "cloud")] == [True, True, True, False]
