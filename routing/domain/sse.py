@@ -63,5 +63,8 @@ class Reader:
 
 
 def error_event(error_body: bytes) -> bytes:
-    """The event that ends a stream which failed after its status was sent; no `[DONE]` follows it."""
-    return b"data: " + error_body + b"\n\n"
+    """The event that ends a stream which failed after its status was sent; no `[DONE]` follows it.
+
+    `error_body` is JSON: a line break in it is only for people, and would end the line of data.
+    """
+    return b"data: " + b"".join(error_body.splitlines()) + b"\n\n"

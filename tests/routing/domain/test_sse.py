@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.sse import Reader, data_of
+from routing.domain.sse import Reader, data_of, error_event
 
 END = st.sampled_from([b"\n", b"\r\n", b"\r"])
 LINES = st.sampled_from(
@@ -61,3 +61,7 @@ def test_any_split_gives_the_same_events(stream: bytes, data: st.DataObject) -> 
 )
 def test_data_of_one_event(raw: bytes, data: bytes | None) -> None:
     assert data_of(raw) == data
+
+
+def test_an_error_is_one_line_of_data_however_its_json_is_laid_out() -> None:
+    assert error_event(b'{\r\n  "error": {\n "code": "mine"}\r}') == b'data: {  "error": { "code": "mine"}}\n\n'
