@@ -31,6 +31,11 @@ makes every node ask and fetch what is new. The first goes at once; what comes b
 _not_before = 0.0
 
 
+def spacing() -> float:
+    """Seconds between two pieces of news that concern all nodes."""
+    return PER_NODE * members.size() if members.size() > FEW else 0.0
+
+
 class _ToAll:
     """When this process may nudge all nodes again. One timer at most is on its way."""
 
@@ -44,7 +49,7 @@ class _ToAll:
         with self._lock:
             now = time.monotonic()
             if now >= self._next:
-                self._next = now + (PER_NODE * members.size() if members.size() > FEW else 0.0)
+                self._next = now + spacing()
                 return True
             if self._later is None:
                 self._later = threading.Timer(self._next - now, self._due, [reason])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from cluster.services import members
 from cluster.wire import NODES_GROUP, node_group
-from workers import nudges
+from workers import dispatch, nudges
 
 
 class Layer:
@@ -36,7 +37,7 @@ def layer(monkeypatch: pytest.MonkeyPatch) -> Layer:
 
 
 def of_size(monkeypatch: pytest.MonkeyPatch, nodes: int) -> None:
-    monkeypatch.setattr(nudges.members, "size", lambda: nodes)
+    monkeypatch.setattr(members, "size", lambda: nodes)
 
 
 def test_a_few_nodes_are_nudged_one_by_one_and_many_as_one(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +84,16 @@ def test_a_layer_that_fails_costs_one_attempt_now_and_then(layer: Layer, monkeyp
     assert len(tries) == 1
     nudges.send("map", removed=["node_gone"])
     assert len(tries) == 2
+
+
+@pytest.mark.parametrize(("nodes", "pause"), [(3, dispatch.NEWS_EVERY), (1000, 5.0)])
+def test_what_concerns_all_nodes_is_put_together_as_often_as_they_are_told(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, pause: float
+) -> None:
+    of_size(monkeypatch, nodes)
+    delays: list[float] = []
+    monkeypatch.setattr(dispatch, "reconcile_now", lambda delay: delays.append(delay))
+    throttle = dispatch._Throttle()
+    assert throttle.now()
+    assert [throttle.now() for _ in range(3)] == [False] * 3
+    assert delays == [pytest.approx(pause, abs=0.4)]
