@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -95,6 +96,14 @@ def listened(*, now: float, last: float | None = None) -> None:
     marked = health.mark(before, row.read_at, gap=gap)  # 1
     if health.set_back(before, row.read_at):
         Node.objects.filter(last_seen_at__gt=from_unix(row.read_at)).update(last_seen_at=from_unix(row.read_at))
-    ClusterIdentity.objects.filter(
-        Q(listening_at=row.listening_at) if row.listening_at else Q(listening_at__isnull=True), id=row.id
-    ).update(listening_since=from_unix(marked.since or row.read_at), listening_at=from_unix(row.read_at))  # 2
+    ClusterIdentity.objects.filter(_same_mark(row.listening_at), id=row.id).update(
+        listening_since=from_unix(marked.since or row.read_at), listening_at=from_unix(row.read_at)
+    )  # 2
+
+
+def _same_mark(at: datetime | None) -> Q:
+    """The mark as it was read. A range and not `=`: SQLite compares times as text, and a mark that an earlier version wrote
+    there by the database's clock has three decimals where Django's parameters have six, so that none would ever equal it."""
+    if at is None:
+        return Q(listening_at__isnull=True)
+    return Q(listening_at__gt=at - timedelta(milliseconds=1), listening_at__lte=at)

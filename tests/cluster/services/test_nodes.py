@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from catalog.models import Event
@@ -234,3 +235,13 @@ def test_what_became_of_a_replica_is_on_record_under_the_name_of_the_node_that_s
         ("replica_ready", f"node:{machine.node.name}", ""),
         ("replica_failed", f"node:{machine.node.name}", "no memory"),
     ]
+
+
+def test_a_mark_that_the_database_wrote_by_itself_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own clock writes three decimals, and times are compared as text there."""
+    identity.ensure_identity()
+    ClusterIdentity.objects.update(listening_since=Now(), listening_at=Now())
+    later = round(selectors.database_now() + 3600, 3)
+    monkeypatch.setitem(selectors.NOW, connection.vendor, str(later))
+    identity.listened(now=later)
+    assert ClusterIdentity.objects.get().listening_at == selectors.from_unix(later)
