@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 _REQUESTS = re.compile(
-    rb"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))(?:\{[^}]*\})? ([0-9.e+]+)$",
+    rb"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))(?:\{[^}\n]*\})? ([0-9.e+]+)$",
     re.MULTILINE,
 )
 MOST_FACTS = 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import orjson
 import pytest
 
@@ -30,6 +32,15 @@ vllm:prompt_tokens_total{engine="0"} 100.0
 )  # fmt: skip
 def test_requests_that_run_and_wait(metrics: bytes, wanted: int | None) -> None:
     assert requests_in(metrics) == wanted
+
+
+def test_figures_without_an_end_take_time_in_proportion_to_their_length() -> None:
+    def seconds(lines: int) -> float:
+        began = time.process_time()
+        assert requests_in(b"llamacpp:requests_processing{\n" * lines) is None
+        return time.process_time() - began
+
+    assert seconds(32_000) < 16 * 5 * max(seconds(2_000), 0.001)
 
 
 def test_numbers_are_kept_and_texts_are_not() -> None:
