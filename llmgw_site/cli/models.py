@@ -115,6 +115,10 @@ def add(
                 "idle_timeout": idle_timeout}  # fmt: skip
     body.update({field: value for field, value in optional.items() if value is not None})
     if provider:
+        for option, value in {"--sha256": sha256, "--context": context, "--threads": threads, "--node": node, "--arg": arg,
+                              "--env": env}.items():  # fmt: skip
+            if value:
+                raise CliError(ExitCode.USAGE, f"{option} is for weights that nodes run: leave it out with --provider")
         row = api().post("models", {**body, "provider": provider, "provider_model": provider_model})
         print_json(row) if as_json else print(f"Added {row['name']} ({row['id']}).")
         return

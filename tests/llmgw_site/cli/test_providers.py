@@ -107,3 +107,8 @@ def test_the_status_says_that_a_model_is_external_and_what_it_lacks(llmgw: Llmgw
     assert done.code == 0
     assert "external" in done.out
     assert "no node runs the module cloud" in done.out
+
+
+def test_what_is_for_engines_is_refused_for_a_provider(command: Llmgw) -> None:
+    refused = command("model", "add", "big", "--provider", "acme", "--provider-model", "gpt-9", "--context", "4096")
+    assert (refused.code, "--context is for weights that nodes run" in refused.err) == (2, True)
