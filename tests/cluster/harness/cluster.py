@@ -125,15 +125,20 @@ class Cluster:
         """End a node that a test added, and forget it."""
         node = self.nodes.pop(name)
         try:
-            node_id = node.id
-            if any(row["id"] == node_id for row in self.api().all("nodes")):
-                self.api().delete(f"nodes/{node_id}")
-        except (CliError, KeyError):
-            pass
-        node.destroy()
+            if node_id := str(node.file("node/identity.json").get("node_id", "")):
+                self._until(lambda: self._removed(node_id), 20, f"{name} to be removed")
+        finally:
+            node.destroy()
         shutil.rmtree(node.data, ignore_errors=True)
         node.link.set("refuse")
         self.links.links.pop(name)
+
+    def _removed(self, node_id: str) -> bool:
+        """Whether the controllers have forgotten this node; asks them to."""
+        if all(row["id"] != node_id for row in self.api().all("nodes")):
+            return True
+        self.api().delete(f"nodes/{node_id}")
+        return False
 
     def close(self) -> None:
         try:
@@ -257,9 +262,9 @@ class Cluster:
         self._until(self.whole, seconds, "the cluster to be whole")
 
     def _until(self, look: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait; where it was in vain, say how everything stands."""
+        """Wait; where it was in vain, say how everything stands, before the test's own timeout ends it without a word."""
         try:
-            wait_for(lambda: _quiet(look), seconds=fair(seconds), what=what, every=0.3)
+            wait_for(lambda: _quiet(look), seconds=min(fair(seconds), 120), what=what, every=0.3)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.say()}") from None
 

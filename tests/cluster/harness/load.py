@@ -13,6 +13,9 @@ import orjson
 
 from tests.cluster.harness.node import CLIENT_PORT, Node
 
+MOST = 300
+"""Requests under way at once, where a test names no other number."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
@@ -48,20 +51,29 @@ async def load(
     model: str,
     max_tokens: int = 40,
     mark: str = "",
+    most: int = MOST,
     meanwhile: Callable[[], Any] | None = None,
     at: float = 0.0,
 ) -> list[Ending]:
-    """`rate` chats a second for `seconds`, every second one streamed; `meanwhile` runs in a thread `at` seconds after the start."""
+    """`rate` chats a second for `seconds`, every second one streamed; `meanwhile` runs in a thread `at` seconds after the start.
+
+    No more than `most` are under way at once: a machine that cannot keep up is asked more slowly, since what would pile
+    up in its queues would time out there, and say nothing of what the test does to the nodes.
+    """
     loop = asyncio.get_running_loop()
     mark = mark or f"load-{secrets.token_hex(4)}"
     began = loop.time()
     tasks = []
+    room = asyncio.Semaphore(most)
     other = asyncio.create_task(_later(at, meanwhile)) if meanwhile else None
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
+        await room.acquire()
         body = {"model": model, "messages": [{"role": "user", "content": "Hi."}], "stream": number % 2 == 0,
                 "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}  # fmt: skip
-        tasks.append(asyncio.create_task(ask(node, key, f"{mark}-{number}", body, began=began)))
+        task = asyncio.create_task(ask(node, key, f"{mark}-{number}", body, began=began))
+        task.add_done_callback(lambda _: room.release())
+        tasks.append(task)
     endings = await asyncio.gather(*tasks)
     if other is not None:
         await other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.cluster.harness.cluster import MODEL, REFRESH, Cluster
-from tests.cluster.harness.load import Ending, load, tally
+from tests.cluster.harness.load import MOST, Ending, load, tally
 from tests.cluster.live.test_chat import INFERENCE, ROUTERS
 from tests.processes import fair, wait_for
 
@@ -45,12 +46,15 @@ async def show(cluster: Cluster, *, seconds: float, kills: tuple[str, ...]) -> N
     began = time.monotonic()
     endings: list[Ending] = []
     left: list[float] = []
+    sending = 0.0  # seconds
     for node in kills:
         cluster[node].link.slow(rate=SLOW)  # so that much is under way when it dies
         kill = Kill(cluster, node, alone=f"tiny-on-{node}")
-        endings += await load(
+        found = await load(
             cluster["e1"], cluster.key, rate=RATE, seconds=seconds, model=MODEL, meanwhile=kill, at=seconds / 2
         )
+        endings += found
+        sending += max(item.started_s for item in found)
         left.append(kill.left_list_s)
         cluster[node].link.slow()
         cluster[node].start("gateway")
@@ -72,22 +76,36 @@ async def show(cluster: Cluster, *, seconds: float, kills: tuple[str, ...]) -> N
         if line.get("logger") == "access" and "request_id" in line
     )
     failed = [item for item in endings if not item.succeeded]
-    print(f"\nkill -9 of {len(kills)} gateway(s) under {RATE} requests/s for {took:.0f} s")  # noqa: T201
+    other = [item for item in failed if not item.lost]
+    print(f"\nkill -9 of {len(kills)} gateway(s) in {took:.0f} s on a machine with load {os.getloadavg()[0]:.0f}")  # noqa: T201
+    print(f"  {len(endings) / sending:.0f} requests/s were sent, {RATE} were meant")  # noqa: T201
     print(f"  {len(endings)} requests: {tally(endings)}")  # noqa: T201
     print(f"  accepted and lost: {len(failed)}; reached two nodes: {sum(len(nodes) > 1 for nodes in reached.values())}")  # noqa: T201
     print(f"  the model list followed within {', '.join(f'{one:.1f}' for one in left)} s (refresh each {REFRESH} s)")  # noqa: T201
     print(f"  requests by node: {dict(Counter(node for nodes in reached.values() for node in nodes))}")  # noqa: T201
 
-    assert [item for item in failed if not item.lost] == []
+    assert not other, _who(other, reached)
     assert {name: nodes for name, nodes in reached.items() if len(nodes) > 1} == {}, "no request reached two nodes"
     assert [item for item in endings if item.succeeded and not reached[item.request_id]] == []
     assert max(logged[name] for name in reached) == 1, "nor do the nodes' own logs say so"
     assert {node for item in failed for node in reached[item.request_id]} <= set(kills), (
         "a node that lives loses nothing"
     )
-    assert len(failed) <= len(kills) * RATE, "no more than what was under way"
+    assert len(failed) <= len(kills) * MOST, "no more than what was under way"
     assert failed, "no kill hit a running request: this showed nothing"
     assert max(left) <= fair(REFRESH + 1)
+
+
+def _who(endings: list[Ending], reached: dict[str, list[str]]) -> str:
+    """Failures that no kill explains: code and node, how many, when within their load, how long they took."""
+    kinds: dict[tuple[str, str], list[Ending]] = {}
+    for item in endings:
+        kinds.setdefault((item.code or str(item.status), ",".join(reached[item.request_id])), []).append(item)
+    return "\n".join(
+        f"{len(found)} {code} at {node or 'no node'}, sent {min(item.started_s for item in found):.0f} to "
+        f"{max(item.started_s for item in found):.0f} s, ended after {max(item.took_s for item in found):.0f} s at most"
+        for (code, node), found in kinds.items()
+    )
 
 
 @pytest.fixture
@@ -111,6 +129,6 @@ async def test_what_a_killed_node_had_not_accepted_succeeds_and_what_it_had_ends
 
 
 @pytest.mark.prove
-@pytest.mark.timeout(900)
-async def test_the_same_for_five_minutes_with_a_kill_every_20_seconds(pinned: Cluster) -> None:
-    await show(pinned, seconds=20, kills=tuple(sorted(INFERENCE)) * 5)
+@pytest.mark.timeout(600)
+async def test_the_same_for_each_of_the_three_nodes_and_6000_requests(pinned: Cluster) -> None:
+    await show(pinned, seconds=20, kills=tuple(sorted(INFERENCE)))
