@@ -59,11 +59,11 @@ async def show(cluster: Cluster, *, seconds: float, kills: tuple[str, ...]) -> N
         cluster[node].link.slow()
         cluster[node].start("gateway")
         wait_for(
-            lambda kill=kill: kill.alone in cluster.models(),
+            lambda kill=kill: kill.alone in cluster.models(),  # type: ignore[misc]
             seconds=fair(4 * REFRESH),
             what="the model to be back in the list",
             every=0.1,
-        )  # type: ignore[misc]
+        )
     took = time.monotonic() - began
 
     reached = {
