@@ -10,7 +10,7 @@ from tests.cluster.harness.cluster import Cluster, running
 from tests.processes import fair, wait_for
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_cluster() -> Iterator[Cluster]:
     yield from running()
 
@@ -32,6 +32,7 @@ def one_router(cluster: Cluster) -> Cluster:
     return cluster
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the cluster are slow and run on one worker; marks that nobody can forget."""
     for item in items:
