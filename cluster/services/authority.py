@@ -140,7 +140,7 @@ def _requested_key(csr: str) -> ec.EllipticCurvePublicKey:
             raise ValueError("another kind of key")
         if not request.is_signature_valid:
             raise ValueError("not signed by its key")
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         text = f"no PEM of a certificate request that an ECDSA key over P-256 has signed ({error}): make one"
         raise Refused(Kind.INVALID, "bad_certificate_request", text, param="csr") from None
     return public

@@ -83,6 +83,15 @@ def test_a_request_with_any_byte_changed_is_refused_in_words(data: st.DataObject
     assert refused.value.code == "bad_certificate_request"
 
 
+def test_a_request_of_an_unknown_version_is_refused_in_words() -> None:
+    der = bytearray(CSR.public_bytes(serialization.Encoding.DER))
+    at = der.index(b"\x02\x01\x00") + 2  # the version, an INTEGER of one byte: 0 is version 1, the only one
+    der[at] = 1
+    body = base64.encodebytes(bytes(der)).decode()
+    with pytest.raises(Refused, match="version"):
+        authority.vet(f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n")
+
+
 def test_a_request_that_somebody_changed_is_refused() -> None:
     lines = a_csr().splitlines()
     lines[-2] = lines[-2][:-8] + ("A" * 6) + lines[-2][-2:]
