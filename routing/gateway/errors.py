@@ -6,7 +6,7 @@ import math
 
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
 from routing.domain.openai import error_body
-from routing.gateway.response import Broken, NotReached, TooSlow, UpstreamError
+from routing.gateway.response import Broken, TooSlow, UpstreamError
 
 JSON = (b"content-type", b"application/json")
 
@@ -27,65 +27,46 @@ def render(error: Refused) -> tuple[int, Headers, bytes]:
 
 
 def from_upstream(error: UpstreamError, model: str) -> Refused:
-    """What a client is told of an engine that failed. The cause's own text stays in the log: it names addresses.
-
-    1. `engine_unreachable` 502   no connection stood, or none within the connect timeout: nothing ran
-    2. `engine_timeout`     504   the engine accepted the request and was silent for too long
-    3. `engine_broken`      502   it broke off; the request may have run, so it is not sent again
-    """
-    if isinstance(error, NotReached) or (isinstance(error, TooSlow) and error.stage == "connect"):  # 1
-        return Refused(
-            Kind.UPSTREAM,
-            "engine_unreachable",
-            f"The engine of '{model}' could not be reached, so nothing was run: try again in a few seconds.",
-            retry_after=2,
-        )
-    if isinstance(error, TooSlow):  # 2
-        what = "began to answer" if error.stage == "first_byte" else "went on with its answer"
-        return Refused(
-            Kind.TIMEOUT,
-            "engine_timeout",
-            f"The engine of '{model}' has not {what} within {error.seconds:g} s and was given up. "
-            "Ask for less, or have the model's timeout raised.",
-        )
-    early = isinstance(error, Broken) and not error.headers_received  # 3
-    when = "before it answered" if early else "in the middle of its answer"
-    return Refused(
-        Kind.UPSTREAM,
-        "engine_broken",
-        f"The engine of '{model}' broke off {when}. The request may have run and was not sent again: "
-        "send it anew if running it twice does no harm.",
-    )
+    """What a client is told of an engine that failed: `engine_unreachable`, `engine_timeout` or `engine_broken`."""
+    codes = ("engine_unreachable", "engine_timeout", "engine_broken")
+    return _failed(error, codes, f"The engine of '{model}'", broke="broke off")
 
 
 def from_node(error: UpstreamError, model: str) -> Refused:
-    """The same for another node.
+    """The same of another node: `upstream_unreachable`, `upstream_timeout` or `upstream_lost`."""
+    codes = ("upstream_unreachable", "upstream_timeout", "upstream_lost")
+    return _failed(error, codes, f"The node that serves '{model}'", broke="was lost")
 
-    1. `upstream_unreachable` 502   no connection stood, or none within the connect timeout: nothing ran
-    2. `upstream_timeout`     504   it accepted the request and was silent for too long
-    3. `upstream_lost`        502   it broke off; the request may have run, so it is not sent again
+
+def _failed(error: UpstreamError, codes: tuple[str, str, str], who: str, *, broke: str) -> Refused:
+    """`codes` are those of the three cases. The cause's own text stays in the log: it names addresses.
+
+    1. unreachable 502   no connection stood, or none within the connect timeout: nothing ran
+    2. timeout     504   it accepted the request and was silent for too long
+    3. broken      502   it broke off; the request may have run, so it is not sent again
     """
+    unreachable, timeout, broken = codes
     if not error.reached:  # 1
         return Refused(
             Kind.UPSTREAM,
-            "upstream_unreachable",
-            f"The node that serves '{model}' could not be reached, so nothing was run: try again in a few seconds.",
+            unreachable,
+            f"{who} could not be reached, so nothing was run: try again in a few seconds.",
             retry_after=2,
         )
     if isinstance(error, TooSlow):  # 2
         what = "began to answer" if error.stage == "first_byte" else "went on with its answer"
         return Refused(
             Kind.TIMEOUT,
-            "upstream_timeout",
-            f"The node that serves '{model}' has not {what} within {error.seconds:g} s and was given up. "
+            timeout,
+            f"{who} has not {what} within {error.seconds:g} s and was given up. "
             "Ask for less, or have the model's timeout raised.",
         )
     early = isinstance(error, Broken) and not error.headers_received  # 3
     when = "before it answered" if early else "in the middle of its answer"
     return Refused(
         Kind.UPSTREAM,
-        "upstream_lost",
-        f"The node that serves '{model}' was lost {when}. The request may have run and was not sent again: "
+        broken,
+        f"{who} {broke} {when}. The request may have run and was not sent again: "
         "send it anew if running it twice does no harm.",
     )
 

@@ -11,7 +11,7 @@ from workers.agent.state import Process, Rules
 
 
 def due(process: Process, rules: Rules, now: float) -> bool:
-    """Whether a token is to be asked for now."""
+    """Whether it is time to ask for a token."""
     return process.deep_asked_at is None and now >= process.next_deep and not _full(process)
 
 
