@@ -66,11 +66,31 @@ def names(value: str) -> tuple[str, ...]:
 
 def url(*schemes: str) -> Callable[[str], str]:
     def read(value: str) -> str:
-        if value and urlsplit(value).scheme not in schemes:
+        if value and value.partition(":")[0].lower() not in schemes:
             raise ValueError(f"write an address that begins with {' or '.join(s + '://' for s in schemes)}")
+        if not _is_url(value):
+            raise ValueError("write an address with a port from 1 to 65535 or none, and `/` in a password as %2F")
         return value
 
     return read
+
+
+def addresses(value: str) -> tuple[str, ...]:
+    """Base URLs of node listeners; `http://` may be left out."""
+    found = []
+    for given in names(value):
+        whole = given if "://" in given else f"http://{given}"
+        if not _is_url(whole) or urlsplit(whole).scheme not in ("http", "https") or not urlsplit(whole).hostname:
+            raise ValueError("write node addresses such as http://10.0.0.5:8880, separated by commas")
+        found.append(whole.rstrip("/"))
+    return tuple(found)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        return urlsplit(text).port != 0
+    except ValueError:
+        return False
 
 
 ROLES = ("controller", "edge", "router", "inference", "cloud", "data")

@@ -22,7 +22,7 @@ def source(host: str, port: int) -> str | None:
         with socket.socket(family, kind, proto) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except OSError:
+    except (OSError, UnicodeError):  # UnicodeError: a name that cannot be one, such as a label of 70 letters
         return None
 
 
@@ -33,8 +33,11 @@ def find(controllers: Iterable[str], *, source: Source = source) -> str | None:
     2. it is link-local, unspecified or none: the address that faces the outside
     """
     for url in controllers:  # 1
-        parts = urlsplit(url)
-        found = source(parts.hostname or "", parts.port or 80)
+        try:
+            parts = urlsplit(url)
+            found = source(parts.hostname or "", parts.port or 80)
+        except ValueError:  # no URL: other ways to it fail in words
+            continue
         if found is not None and _usable(found, loopback=True):
             return found
     for host in ELSEWHERE:  # 2

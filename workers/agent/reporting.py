@@ -80,9 +80,13 @@ class Reporter:
     async def run_heartbeats(self) -> None:
         """One each `wanted.heartbeat` seconds, and at once when something changed; after failures with growing pauses."""
         failures = 0
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(2.0):
                 await self._look_at_address()
+        except TimeoutError:  # a slow name server; `run_watch` looks again
+            pass
+        except Exception:
+            log.exception("address_look_failed")
         while True:
             self._agent.report_now.clear()
             self._connected.clear()

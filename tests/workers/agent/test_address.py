@@ -79,3 +79,9 @@ def test_a_joining_machine_binds_loopback_for_a_controller_on_loopback_else_all_
 def test_the_kernel_is_asked_and_nothing_is_sent() -> None:
     assert address.source("127.0.0.1", 9) == "127.0.0.1"
     assert address.source("no-such-host.invalid", 9) is None
+    assert address.source("a" * 70, 9) is None
+
+
+def test_a_controller_whose_address_is_none_is_passed_over() -> None:
+    known = ways(to_10_0_0_1="10.0.0.7", **OUTSIDE)
+    assert find(["http://c:99999", "http://[::1", "http://10.0.0.1:8880"], source=known) == "10.0.0.7"

@@ -126,6 +126,19 @@ async def test_f67_another_address_of_this_machine_is_told_with_the_next_heartbe
             await asyncio.sleep(0.01)
 
 
+async def test_f06_an_address_that_cannot_be_looked_for_stops_no_heartbeat(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**asked: Any) -> str:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(address, "advertised", broken)
+    bench.agent.background(bench.reporter.run_heartbeats)
+    await bench.until_beats(2)
+    assert bench.beats[-1].address == ""
+    assert any("LLMGW_NODE_ADDRESS" in problem for problem in bench.beats[-1].problems)
+
+
 async def test_what_a_node_is_stands_in_its_first_heartbeat(bench: Bench) -> None:
     bench.agent.background(bench.reporter.run_heartbeats)
     await bench.until_beats(1)
