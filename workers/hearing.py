@@ -12,16 +12,17 @@ import logging
 import secrets
 import ssl
 from functools import lru_cache
-from urllib.parse import urlsplit
+from pathlib import Path
 
 import httpx
 from django.conf import settings
 
 from cluster.domain import signing
 from cluster.selectors import database_now
-from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
+from workers.agent.identity import Identity, NoIdentity
+from workers.agent.tls import Tls
 
 log = logging.getLogger(__name__)
 
@@ -35,35 +36,31 @@ _counter = itertools.count(1)
 def ask() -> bool:
     """Whether nodes are heard here now. False where this machine has no node of its own."""
     config: Config = settings.CONFIG
-    kept = files.read_json(config.node_file)
-    if not isinstance(kept, dict):
-        return False
     try:
-        key = signing.pairwise_key(kept["private_key"], kept["controller_public_key"])
+        own = Identity.read(config.node_file)
         headers = signing.sign(
-            key, method="GET", path=PATH, node=kept["node_id"], now=database_now(), boot=_boot,
+            own.key, method="GET", path=PATH, node=own.node_id, now=database_now(), boot=_boot,
             counter=next(_counter), body=b"",
         )  # fmt: skip
-        answer = _client(config).get(f"{own_listener(config)}{PATH}", headers=headers)
-    except (httpx.HTTPError, KeyError, ValueError, OSError) as error:
+        answer = _client(config).get(f"{config.node_listener}{PATH}", headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL, NoIdentity, OSError) as error:
         event(log, "not_heard", level=logging.DEBUG, reason=repr(error))
         return False
     return answer.status_code == 200
 
 
-def own_listener(config: Config) -> str:
-    """Base URL of this machine's node listener, from this machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.node_host, config.node_host)  # noqa: S104 - asks, binds nothing
-    scheme = urlsplit(config.node_address).scheme or "http"
-    return f"{scheme}://[{host}]:{config.node_port}" if ":" in host else f"{scheme}://{host}:{config.node_port}"
+def _client(config: Config) -> httpx.Client:
+    """Of the name in a certificate nothing is expected: it is the node's, the address this machine's."""
+    secure = config.node_listener.startswith("https:")
+    return _connections(_tls(config.tls_folder).context(named=False) if secure else True)
 
 
 @lru_cache(maxsize=1)
-def _client(config: Config) -> httpx.Client:
-    """One client for the life of the process."""
-    if urlsplit(config.node_address).scheme != "https":
-        return httpx.Client(timeout=PATIENCE, verify=False, trust_env=False)  # noqa: S501 - no TLS in it
-    context = ssl.create_default_context(cafile=str(config.tls_folder / "ca.pem"))
-    context.check_hostname = False  # the name is the node's, the address this machine's
-    context.load_cert_chain(config.tls_folder / "node.pem", config.tls_folder / "node.key")
-    return httpx.Client(timeout=PATIENCE, verify=context, trust_env=False)
+def _tls(folder: Path) -> Tls:
+    return Tls(folder)
+
+
+@lru_cache(maxsize=1)
+def _connections(verify: ssl.SSLContext | bool) -> httpx.Client:
+    """One client until there is another certificate: this process may live longer than the first one."""
+    return httpx.Client(timeout=PATIENCE, verify=verify, trust_env=False)

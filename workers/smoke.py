@@ -93,13 +93,6 @@ def _project() -> Any:
     return project or scopes.create_project(actor=ACTOR, team=team, name="smoke tests")
 
 
-def base_url() -> str:
-    """The client listener as this machine reaches it."""
-    config = settings.CONFIG
-    host = "127.0.0.1" if config.host in ("0.0.0.0", "::", "") else config.host  # noqa: S104 - compared, not bound
-    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
-
-
 def ask(*, model: str, key: str, embeddings: bool, node: Any = None) -> Answer:
     """One request. Raises NotYet where it may work in a moment, Refused where it will not.
 
@@ -117,7 +110,7 @@ def ask(*, model: str, key: str, embeddings: bool, node: Any = None) -> Answer:
     try:
         own = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         way = (
-            node_calls.Way(base_url(), own, True, {})
+            node_calls.Way(settings.CONFIG.client_listener, own, True, {})
             if node is None
             else node_calls.forwarded(node, path=path, body=raw)
         )

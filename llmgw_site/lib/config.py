@@ -60,7 +60,7 @@ class Config:
     controllers: tuple[str, ...] = _setting(
         "LLMGW_CONTROLLERS",
         "",
-        readers.names,
+        readers.addresses,
         "Node addresses of the controllers, comma-separated; empty: those of the join, else this machine's own node listener.",
     )
     public_url: str = _setting(
@@ -303,13 +303,28 @@ class Config:
     @property
     def controller_urls(self) -> tuple[str, ...]:
         """Where the agent reports, first choice first."""
-        return self.controllers or (f"http://127.0.0.1:{self.node_port}",)
+        return self.controllers or (self.node_listener,)
+
+    @property
+    def node_listener(self) -> str:
+        """Base URL of the node listener, from this machine. It speaks TLS where this node advertises an https address."""
+        return _from_here(urlsplit(self.node_address).scheme or "http", self.node_host, self.node_port)
+
+    @property
+    def client_listener(self) -> str:
+        """Base URL of the client listener, from this machine."""
+        return _from_here("http", self.host, self.port)
 
     @property
     def client_url(self) -> str:
         """Where people reach the client listener."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 - asks, binds nothing
-        return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
+        return (self.public_url or self.client_listener).rstrip("/")
+
+
+def _from_here(scheme: str, bound: str, port: int) -> str:
+    """The base URL of a listener of this machine that binds `bound`."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, bound)  # noqa: S104 - asks, binds nothing
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _value(environ: Mapping[str, str], env: str, default: str, secret: bool) -> str:

@@ -21,8 +21,12 @@ from cluster.models import ClusterIdentity, Node
 from cluster.services import hearing as outcomes
 from cluster.services import nodes
 from cluster.wire import to_dict
+from llmgw_site.lib import files
+from llmgw_site.lib.config import load
 from tests.cluster.rows import Machine
+from tests.workers.agent.test_join import Authority
 from workers import hearing
+from workers.agent.tls import Tls
 
 pytestmark = pytest.mark.django_db
 BEAT = "/api/v1/agent/heartbeat"
@@ -145,12 +149,23 @@ def test_a_message_that_cannot_be_read_is_the_nodes_fault(listener: Client) -> N
     assert hearing.ask()
 
 
-def test_the_way_to_the_own_listener(settings: Any) -> None:
-    config = replace(settings.CONFIG, node_port=8880)
-    ways = {"127.0.0.1": "http://127.0.0.1:8880", "0.0.0.0": "http://127.0.0.1:8880", "::": "http://[::1]:8880"}
-    assert {host: hearing.own_listener(replace(config, node_host=host)) for host in ways} == ways
-    secure = replace(config, node_host="10.0.0.1", node_address="https://node.example:8880")
-    assert hearing.own_listener(secure) == "https://10.0.0.1:8880"
+def test_the_own_listener_is_called_with_the_certificate_that_is_there_now(tmp_path: Path) -> None:
+    """A worker lives for longer than a certificate does."""
+    authority, config = Authority(), load({"LLMGW_DATA": str(tmp_path), "LLMGW_NODE_ADDRESS": "https://n1.example"})
+    tls = Tls(files.private_folder(config.tls_folder))
+    csr = tls.request()
+    tls.keep(certificate=authority.certificate(csr), ca=authority.pem)
+    first = hearing._client(config)
+    assert hearing._client(config) is first
+    tls.keep(certificate=authority.certificate(csr), ca=authority.pem)
+    assert hearing._client(config) is not first
+
+
+def test_an_identity_that_is_damaged_hears_nothing(settings: Any, tmp_path: Path) -> None:
+    settings.CONFIG = config = replace(settings.CONFIG, data=tmp_path)
+    files.private_folder(config.node_file.parent)
+    config.node_file.write_text('{"node_id": "n", "private_key": 7, "controller_public_key": ""}')
+    assert not hearing.ask()
 
 
 def _pass(seconds: float) -> None:

@@ -33,6 +33,11 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("LLMGW_ACCESS_LOG", "perhaps", "1 or 0"),
         ("LLMGW_REDIS_URL", "http://x", "begins with redis://"),
         ("DATABASE_URL", "mysql://x", "begins with postgresql://"),
+        ("LLMGW_NODE_ADDRESS", "http://10.0.0.5:99999", "a port from 1 to 65535"),
+        ("LLMGW_NODE_ADDRESS", "https://[::1", "a port from 1 to 65535"),
+        ("LLMGW_CONTROLLERS", "http://10.0.0.5:8880,http://10.0.0.6:99999", "write node addresses"),
+        ("LLMGW_CONTROLLERS", "ftp://10.0.0.5", "write node addresses"),
+        ("LLMGW_CONTROLLERS", "http://:8880", "write node addresses"),
     ],
 )
 def test_a_wrong_value_is_refused_with_what_to_write(name: str, value: str, words: str) -> None:
@@ -58,6 +63,9 @@ def test_a_secret_is_never_shown_in_a_refusal() -> None:
     with pytest.raises(ConfigError) as caught:
         load({"DATABASE_URL": "mysql://user:hush@host/x"})
     assert "hush" not in str(caught.value)
+    with pytest.raises(ConfigError, match="%2F") as caught:
+        load({"DATABASE_URL": "postgresql://user:hush/hush@host/x"})
+    assert "hush" not in str(caught.value)
 
 
 def test_a_secret_may_come_from_a_file_and_the_variable_wins(tmp_path: Path) -> None:
@@ -69,10 +77,30 @@ def test_a_secret_may_come_from_a_file_and_the_variable_wins(tmp_path: Path) -> 
         load({"LLMGW_SECRET_KEY_FILE": str(tmp_path / "none")})
 
 
-@pytest.mark.parametrize(("host", "url"), [("0.0.0.0", "http://127.0.0.1:8800"), ("10.0.0.5", "http://10.0.0.5:8800")])
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("0.0.0.0", "http://127.0.0.1:8800"), ("10.0.0.5", "http://10.0.0.5:8800"), ("::1", "http://[::1]:8800")],
+)
 def test_the_address_for_people_can_be_reached(host: str, url: str) -> None:
     assert load({"LLMGW_HOST": host}).client_url == url
     assert load({"LLMGW_HOST": host, "LLMGW_PUBLIC_URL": "https://llm.example/"}).client_url == "https://llm.example"
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        ({}, "http://127.0.0.1:8880"),
+        ({"LLMGW_NODE_HOST": "0.0.0.0"}, "http://127.0.0.1:8880"),
+        ({"LLMGW_NODE_HOST": "::"}, "http://[::1]:8880"),
+        ({"LLMGW_NODE_HOST": "10.0.0.5", "LLMGW_NODE_PORT": "8881"}, "http://10.0.0.5:8881"),
+        ({"LLMGW_NODE_HOST": "0.0.0.0", "LLMGW_NODE_ADDRESS": "https://n1.example:443"}, "https://127.0.0.1:8880"),
+        ({"LLMGW_CONTROLLERS": "10.0.0.9:8880/"}, "http://10.0.0.9:8880"),
+    ],
+)
+def test_without_other_controllers_the_own_node_listener_is_asked_as_it_listens(
+    tmp_path: Path, environ: dict[str, str], url: str
+) -> None:
+    assert load({"LLMGW_DATA": str(tmp_path), **environ}).controller_urls == (url,)
 
 
 def test_sqlite_takes_its_lock_at_the_beginning_and_waits_for_it(tmp_path: Path) -> None:
