@@ -8,7 +8,6 @@ Cluster time is learned from answers and carried on by a clock that nobody sets,
 from __future__ import annotations
 
 import itertools
-import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +47,7 @@ class NodeRemoved(Exception):
 class Answer:
     status: int
     body: bytes
+    asked_at: float  # by the agent's clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,10 +109,9 @@ class Link:
 
     async def heartbeat(self, message: Heartbeat) -> Wanted:
         """Report, and learn what is wanted. Raises LinkError."""
-        sent = self._clock()
         answer = await self._call("POST", HEARTBEAT, orjson.dumps(to_dict(message)))
         wanted: Wanted = self._read(Wanted, answer)
-        self.offset = wanted.server_time - (sent + self._clock()) / 2
+        self.offset = wanted.server_time - (answer.asked_at + self._clock()) / 2
         return wanted
 
     async def snapshot(self, have: str) -> bytes | None:
@@ -149,7 +148,7 @@ class Link:
         for url in list(self._urls):
             try:
                 answer = await self._call_one(url, method, path, body)
-            except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError, LinkError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, LinkError) as error:
                 problems.append(f"{url}: {error or type(error).__name__}")
                 continue
             if url in self._urls and url != self._urls[0]:
@@ -164,6 +163,7 @@ class Link:
         if method == "POST":
             headers["content-type"] = "application/json"
         client, more = self.clients.of(url)
+        asked_at = self._clock()  # time spent on controllers that did not answer is no part of this one's
         async with client.stream(
             method, url + path, headers=headers, content=body, timeout=TIMEOUT, extensions=more
         ) as response:
@@ -172,7 +172,7 @@ class Link:
                 content += chunk
                 if len(content) > LARGEST_ANSWER:
                     raise LinkError("the answer is too large")
-        answer = Answer(status=response.status_code, body=bytes(content))
+        answer = Answer(status=response.status_code, body=bytes(content), asked_at=asked_at)
         signature = response.headers.get(signing.SIGNATURE, "")
         believed = signing.verify_answer(self._key, signature, nonce=nonce, status=answer.status, body=answer.body)
         if answer.status not in (200, 304):

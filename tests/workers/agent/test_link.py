@@ -210,6 +210,20 @@ async def test_a_controller_that_fell_silent_is_asked_last() -> None:
     assert asked == ["b"]
 
 
+async def test_time_lost_with_a_controller_that_hangs_does_not_move_the_clusters_time() -> None:
+    now = [1000.0]
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "a":
+            now[0] += 10.0
+            raise httpx.ReadTimeout("no word")
+        return signed(request, 200, wanted(5010.0))
+
+    sender = link(serve, urls=("http://a", "http://b"), clock=lambda: now[0])
+    await sender.heartbeat(BEAT)
+    assert sender.offset == 4000.0
+
+
 async def test_only_a_signed_refusal_takes_a_node_out_of_its_cluster() -> None:
     body = b'{"error": {"code": "node_removed"}}'
     with pytest.raises(LinkError):
