@@ -184,7 +184,7 @@ class Machine:
         process = self._process(event.replica_id, event.launch)
         if process is None:
             return
-        if event.deep and process.phase is Phase.READY:
+        if event.deep and process.phase in (Phase.READY, Phase.DRAINING):  # it may be wanted again while it drains
             proof.heard(process, self.rules, event.verdict, now)
             return
         process.asked_at = None

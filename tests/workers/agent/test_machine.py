@@ -455,6 +455,18 @@ def test_f60_an_engine_at_work_may_take_its_time_for_the_token(bench: Bench) -> 
             bench.probed(launch, Verdict.READY)
 
 
+def test_f60_a_token_that_comes_while_the_engine_drains_counts_if_it_is_wanted_again(bench: Bench) -> None:
+    launch = bench.ready()
+    bench.say(LoadReported(replicas={R: ReplicaLoad(in_flight=1)}))
+    wait_for_a_deep_look(bench, launch)
+    bench.want(run=False)
+    assert bench.state == "draining"
+    bench.probed(launch, Verdict.READY, deep=True)
+    bench.want()
+    assert bench.state == "ready"
+    assert wait_for_a_deep_look(bench, launch) == bench.machine.rules.deep_every
+
+
 def test_f60_a_suspect_is_asked_for_a_token_at_once_but_not_for_each_connection_that_fails(bench: Bench) -> None:
     launch = bench.ready()
     asked = 0
