@@ -38,6 +38,7 @@ def run(config: Config, *, keep_engines: bool = False) -> int:
         return 1
     lock = Lock(config)
     try:
+        kind = Supervisor if identity_of(config) is None else NodeSupervisor
         files.private_folder(config.data)
         lock.take()
     except (Refused, OSError) as error:
@@ -53,7 +54,6 @@ def run(config: Config, *, keep_engines: bool = False) -> int:
         if problems:
             print("\n".join(f"llmgw: {problem}" for problem in problems), file=sys.stderr)
             return 1
-        kind = Supervisor if identity_of(config) is None else NodeSupervisor
         return asyncio.run(kind(config, terminal, keep_engines=keep_engines).run())
     finally:
         lock.release()

@@ -33,6 +33,8 @@ from workers.agent.reporting import Reporter
 from workers.agent.tls import Tls
 
 log = logging.getLogger("workers.agent")
+ASIDE_EVERY = 10.0
+"""Seconds between two tries to put a removed node's files aside."""
 
 
 class Held(Exception):
@@ -102,11 +104,13 @@ async def _leave_when_removed(
     agent.handle(WantedArrived(replicas=()))
     while agent.machine.replicas:  # noqa: ASYNC110 - no event tells; it happens once
         await asyncio.sleep(0.1)
-    try:
-        aside = await asyncio.to_thread(removed.put_aside, config, node_id=identity.node_id)
-    except OSError as error:
-        logs.event(log, "files_not_put_aside", level=logging.ERROR, reason=str(error))
-        return
+    while True:
+        try:
+            aside = await asyncio.to_thread(removed.put_aside, config, node_id=identity.node_id)
+            break
+        except OSError as error:  # a full disk, for one: until it is done the supervisor waits for it
+            logs.event(log, "files_not_put_aside", level=logging.ERROR, reason=str(error))
+            await asyncio.sleep(ASIDE_EVERY)
     logs.event(log, "node_left", level=logging.ERROR, node_id=identity.node_id, files=str(aside))
 
 

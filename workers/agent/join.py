@@ -51,7 +51,7 @@ class Wish:
 def join(
     config: Config, wish: Wish, say: Say, *, transport: httpx.BaseTransport | None = None, again: bool = False
 ) -> Identity:
-    """Make this machine a node of the token's cluster. Changes nothing on disk unless a controller took it in.
+    """Make this machine a node of the token's cluster. Until a controller took it in, only keys are made in the folder.
 
     Raises Refused:
     1. `join_token_damaged`, `controller_not_named`

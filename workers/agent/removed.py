@@ -36,7 +36,10 @@ def put_aside(config: Config, *, node_id: str) -> Path:
 
 def said(config: Config) -> str:
     """What to tell whoever starts a node that was removed; empty if it was not."""
-    found = files.read_json(_marker(config))
+    try:
+        found = files.read_json(_marker(config))
+    except OSError:  # a folder of another user: whoever starts says so in other words
+        return ""
     if not isinstance(found, dict) or config.node_file.exists():
         return ""
     return (

@@ -100,7 +100,7 @@ class WantedStore:
         try:
             data = files.read_json(self._path)
             return None if data is None else from_dict(Wanted, data)
-        except WireError as error:
+        except (WireError, OSError) as error:
             event(log, "wanted_unreadable", level=logging.ERROR, path=str(self._path), reason=str(error))
             return None
 

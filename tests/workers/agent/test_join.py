@@ -279,6 +279,11 @@ def test_a_removed_node_keeps_its_files_aside_and_may_join_again(config: Config,
     assert removed.said(config) == ""
 
 
+def test_a_folder_that_cannot_be_read_says_nothing_of_a_removal(config: Config) -> None:
+    (config.node_file.parent / "removed.json").mkdir(parents=True)
+    assert removed.said(config) == ""
+
+
 @pytest.mark.parametrize(
     ("age", "due"), [(0.0, False), (240.0, False), (244.0, True), (400.0, True)], ids=["new", "fine", "third", "over"]
 )

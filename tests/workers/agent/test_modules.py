@@ -111,3 +111,9 @@ def test_what_is_wanted_is_kept_with_the_roles_and_without_the_map(config: Confi
     config.wanted_file.parent.mkdir(exist_ok=True)
     WantedStore(config.wanted_file).write(Wanted(server_time=0.0, roles=("edge",)))
     assert from_dict(Wanted, files.read_json(config.wanted_file)).roles == ("edge",)
+
+
+def test_what_was_wanted_and_cannot_be_read_is_as_good_as_nothing(config: Config) -> None:
+    config.wanted_file.mkdir(parents=True)
+    assert WantedStore(config.wanted_file).read() is None
+    assert states(modules.start(config, joined=True)) == {"edge": "running", "inference": "running"}
