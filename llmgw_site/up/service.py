@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from llmgw_site.lib import files
@@ -194,6 +195,8 @@ def bound_log(path: Path, limit: int = LOG_BYTES) -> None:
     except FileNotFoundError:
         path.touch(mode=0o600)
         return
-    shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-    path.with_name(f"{path.name}.1").chmod(0o600)
+    aside = path.with_name(f"{path.name}.1")
+    with suppress(OSError):  # a full disk: what finds no room is lost, or the log would fill it for ever
+        shutil.copyfile(path, aside)
+        aside.chmod(0o600)
     os.truncate(path, 0)

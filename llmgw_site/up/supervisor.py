@@ -182,10 +182,10 @@ class Supervisor:
                 f"{secrets['admin_password']}; logs: {self._config.data / 'logs'}. Ctrl-C stops everything."
             )
             return
-        for name, service in self._services.items():
-            if not service.ready.is_set():
+        for name in list(self._services):  # web and worker go where the controller module is switched off meanwhile
+            while (service := self._services.get(name)) is not None and not service.ready.is_set():
                 self._terminal.waiting(name)
-            await service.ready.wait()
+                await asyncio.sleep(0.1)
         quickstart.write_env(config, secrets)
         self._terminal.block(quickstart.block(config, secrets, answer))
 
@@ -245,9 +245,9 @@ class Supervisor:
 
     def _worker_is_ready(self) -> bool:
         """Whether the worker that runs now has said so (worker_ready.py)."""
-        pid = self._services["worker"].pid
+        worker = self._services.get("worker")
         try:
-            return (self._config.run / "worker.ready").read_text() == str(pid)
+            return worker is not None and (self._config.run / "worker.ready").read_text() == str(worker.pid)
         except OSError:
             return False
 

@@ -110,6 +110,34 @@ async def test_a_node_that_is_taken_out_ends_and_says_how_to_come_back(
     assert "llmgw node join TOKEN" in out.getvalue()
 
 
+async def test_a_controller_module_that_goes_during_the_start_leaves_the_rest_ready(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    first = supervisor.Supervisor(config, Terminal(out), keep_engines=False)
+    services: dict[str, Any] = {name: Quiet(name, []) for name in ("web", "worker", "agent")}
+    services["web"].ready.clear()
+    monkeypatch.setattr(first, "_services", services)
+    secrets = dict.fromkeys(("admin_user", "admin_password", "admin_token", "api_key"), "s")
+    start = asyncio.ensure_future(first._announce(secrets))
+    async with asyncio.timeout(10):
+        while "waiting: web" not in out.getvalue():
+            await asyncio.sleep(0.01)
+        for name in supervisor.CONTROLLER:
+            del services[name]
+        await start
+    assert "llmgw is ready" in out.getvalue()
+
+
+def test_an_identity_that_cannot_be_read_is_said_in_a_sentence(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.node_file.unlink()
+    config.node_file.mkdir()
+    assert main.run(config) == 1
+    assert str(config.node_file) in capsys.readouterr().err
+
+
 def test_the_block_names_node_controllers_modules_and_what_is_missing(config: Config) -> None:
     decided = ModulesFile(
         modules=(

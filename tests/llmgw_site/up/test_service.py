@@ -133,6 +133,19 @@ async def test_what_a_dead_service_left_running_is_killed_with_it(tmp_path: Path
     await task
 
 
+def test_a_log_that_cannot_be_put_aside_on_a_full_disk_is_bounded_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "it.log"
+    path.write_bytes(b"old " * 50)
+    monkeypatch.setattr(service.shutil, "copyfile", full)
+    service.bound_log(path, limit=100)
+    assert path.read_bytes() == b""
+
+
 def test_a_log_that_grew_too_large_is_put_aside_while_its_writer_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "it.log"
     service.bound_log(path, limit=100)
