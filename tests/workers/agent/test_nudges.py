@@ -156,18 +156,20 @@ async def test_a_controller_of_before_echoes_is_asked_for_none_and_not_taken_for
     monkeypatch.setattr(nudges, "PING_EVERY", 0.1)
     monkeypatch.setattr(nudges, "PONG_WITHIN", 1.0)
     asked: list[Any] = []
+    silence = asyncio.Event()
 
     async def older(connection: ServerConnection) -> None:
         for _ in range(3):
             await connection.send('{"v": 1, "reason": "map", "removed": []}')
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.2):
-                    asked.append(await connection.recv())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.2):  # in which an asked one would have been given up
+                asked.append(await connection.recv())
+        silence.set()
         await connection.wait_closed()
 
     async with serve(older, "127.0.0.1", 0) as server, listening(url(server)) as (_, ears):
-        await until(lambda: len(ears.heard) == 3)
-    assert (ears.connections, asked) == (1, [])
+        await until(silence.is_set)
+        assert (ears.connections, len(ears.heard), asked) == (1, 3, [])
 
 
 async def test_one_that_refuses_is_passed_over_and_asked_again_only_after_growing_pauses() -> None:
