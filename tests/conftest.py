@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +27,17 @@ MARK = "LLMGW_TEST_RUN"
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(MARK, f"{os.getpid()}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """pytest-xdist 3.8 marks the groups of `--dist loadgroup` in a field that pytest 9.2 no longer reads: each worker then
+    starts stack and cluster of its own, the cluster again and again. Here files are looked at instead."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.groups import ByGroup
+
+    return ByGroup(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,6 +76,25 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
     except OSError:
         return "ended"
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A test with transactions of its own empties all tables at its end, and Django makes permissions anew, with some
+    hundred queries. Here they are kept and put back as they were."""
+    from django.contrib.auth.models import Permission
+    from django.contrib.contenttypes.models import ContentType
+    from django.db import models
+
+    with django_db_blocker.unblock():
+        kept: list[list[models.Model]] = [list(ContentType.objects.all()), list(Permission.objects.all())]
+
+    def put_back(*args: Any, **kwargs: Any) -> None:
+        for rows in kept:
+            type(rows[0])._default_manager.bulk_create(rows)
+
+    with mock.patch("django.core.management.commands.flush.emit_post_migrate_signal", put_back):
+        yield
 
 
 @pytest.fixture
