@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -95,9 +95,18 @@ def find_target(environ: Mapping[str, str] | None = None) -> Target:
             f"{missing} not set, and {file} {lack}: set it, or start `llmgw up` and run this command where "
             "it runs (or with its LLMGW_DATA)",
         )
-    if not url.startswith(("http://", "https://")):
+    if not _is_address(url):
         raise CliError(ExitCode.USAGE, f"LLMGW_URL={url!r} is no address: write for example http://127.0.0.1:8800")
     return Target(url.rstrip("/"), token, "the environment" if environ.get("LLMGW_URL") else str(file))
+
+
+def _is_address(url: str) -> bool:
+    """Whether this is http or https with a host and, if any, a port that there is."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 class Api:
@@ -107,12 +116,18 @@ class Api:
         import httpx  # heavy; only commands that call the server pay for it
 
         self.target = target
-        self._http = httpx.Client(
-            base_url=f"{target.url}/api/v1/",
-            headers={"authorization": f"Bearer {target.token}", "accept": "application/json"},
-            timeout=timeout,
-            trust_env=False,
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=f"{target.url}/api/v1/",
+                headers={"authorization": f"Bearer {target.token}", "accept": "application/json"},
+                timeout=timeout,
+                trust_env=False,
+                verify=not target.url.lower().startswith("http:"),  # certificates would be read for nothing
+            )
+        except httpx.InvalidURL as error:
+            raise CliError(ExitCode.USAGE, f"LLMGW_URL={target.url!r} is no address ({error})") from None
+        except UnicodeEncodeError:
+            raise CliError(ExitCode.USAGE, "LLMGW_ADMIN_TOKEN is no token: it has letters that no token has") from None
 
     def get(self, path: str, **params: Any) -> Any:
         """GET; parameters that are None are left out."""

@@ -109,6 +109,32 @@ def test_neither_is_a_usage_error_that_says_what_to_do(tmp_path: Path) -> None:
     assert caught.value.code == ExitCode.USAGE
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8800",
+        "ftp://h",
+        "http://",
+        "http://[::1",
+        "http://h:99999",
+        "http://h:0",
+        "http://h:port",
+        "http://h\x7f",
+    ],
+)
+def test_an_address_that_is_none_is_a_usage_error(url: str) -> None:
+    with pytest.raises(CliError, match="is no address") as caught:
+        Api(find_target({"LLMGW_URL": url, "LLMGW_ADMIN_TOKEN": "at-llmgw-x"}))
+    assert caught.value.code == ExitCode.USAGE
+
+
+def test_a_token_that_no_header_can_carry_is_a_usage_error_and_is_not_shown() -> None:
+    with pytest.raises(CliError, match="LLMGW_ADMIN_TOKEN") as caught:
+        Api(Target("http://127.0.0.1:1", "sécret", "the environment"))
+    assert caught.value.code == ExitCode.USAGE
+    assert "cret" not in str(caught.value)
+
+
 def test_a_token_is_not_shown_by_repr() -> None:
     assert "secret" not in repr(Target("http://x", "secret", "y"))
 
