@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 
@@ -23,6 +23,8 @@ def page(*permissions: str) -> Callable[[View], View]:
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not request.user.has_perms(permissions):  # type: ignore[union-attr]
                 raise PermissionDenied(f"This page needs the permission {' and '.join(permissions)}.")
+            if any("\x00" in str(value) for value in kwargs.values()):
+                raise Http404("There is nothing with this id.")  # PostgreSQL cannot even be asked for it
             return view(request, *args, **kwargs)
 
         return admin.site.admin_view(checked)

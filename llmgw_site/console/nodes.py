@@ -81,7 +81,7 @@ def _back(request: HttpRequest) -> HttpResponse:
 
 def _reason(request: HttpRequest) -> str:
     """As much of it as the admin API takes."""
-    return request.POST.get("reason", "").strip()[:1000]
+    return request.POST.get("reason", "").strip()[:1000].replace("\x00", "\ufffd")
 
 
 @access.page(*MAY_SEE_NODES, *MAY_CHANGE_NODES)

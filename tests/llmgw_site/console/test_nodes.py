@@ -133,6 +133,15 @@ def test_a_node_that_is_not_there_is_said(path: str, admin: Client) -> None:
     assert "(node_unknown)" in answer.content.decode()
 
 
+def test_a_character_that_no_database_keeps_does_no_harm(admin: Client, cluster: Cluster) -> None:
+    """NUL, which PostgreSQL refuses: in a reason it is replaced, as an id it is nobody's."""
+    maintain(admin, cluster.node, verb="cordon", reason="a\x00b")
+    assert Node.objects.get(id=cluster.node.id).maintenance_why == "a\ufffdb"
+    for path in ("nodes/a%00b/maintenance", "nodes/a%00b/remove", "nodes/tokens/a%00b/revoke", "jobs/a%00b/cancel"):
+        assert admin.post(f"/admin/{path}", {"verb": "cordon", "reason": "x"}).status_code == 404, path
+    assert admin.get("/admin/jobs/a%00b").status_code == 404
+
+
 def test_a_node_is_taken_out(admin: Client, cluster: Cluster) -> None:
     answer = admin.post(f"/admin/nodes/{cluster.node.id}/remove", {"reason": "sold"}, follow=True)
     assert "alpha is out of the cluster" in answer.content.decode()
