@@ -8,7 +8,7 @@
     what is no HTTP/1.1                             400 invalid_http
     connections at once                             503 too_many_connections
     requests ahead of their answers (PIPELINED)     those before are answered, then the connection is closed
-    idle between requests, or before the first      the connection is closed
+    idle between requests, or before the first      the connection is closed, unless a request has come and lies unread
     write buffer that the client does not read      the connection is dropped
 
 Nothing bounds how long an answer may stream. A refusal is an OpenAI-shaped JSON object with `connection: close`; where
@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import select
 import sys
 import termios
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ PEER = "llmgw.peer"
 """Where the scope's `state` has the certificate that the other side showed, if this is TLS and it showed one."""
 _LINGER = 1.0
 """Seconds for which a refused client may go on sending, so that it can read why (a reset would tear that up)."""
+_LATE = 1.0
+"""Seconds that the event loop gets to read what lies in the socket of a connection whose idle time is over."""
 PIPELINED = 64
 """Requests that may wait for the answers before them. Each costs kilobytes, and one read of the socket holds thousands."""
 _PROGRESS = 64 * 1024
@@ -308,8 +311,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(Refused(Kind.TOO_SLOW, "body_too_slow", message))
         elif self.transport.get_write_buffer_size():
             self.transport.abort()
+        elif self._unheard():
+            self._due = self.loop.time() + _LATE
         else:
             self.transport.close()
+
+    def _unheard(self) -> bool:
+        """Whether the kernel has something for us that the event loop, being late, has not read.
+
+        The other side sent it in time and counts it as accepted: closing now would answer it with a reset.
+        """
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
 
 class DirectWriter:
