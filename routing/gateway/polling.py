@@ -125,11 +125,16 @@ class Poller:
             self._peers.keep({node.node_id for node in self._map.nodes})
 
     async def _one(self, node: MapNode) -> None:
-        """1. no answer in time: silent; 2. an answer that is none: up, and nothing is known; 3. what it offers."""
+        """1. no answer in time: silent; 2. an answer that is none: up, and nothing is known; 3. what it offers.
+
+        What comes once it is no longer asked, or has moved, says nothing of it any more.
+        """
         node_id = node.node_id
         try:
             answer = await self._ask(node, method="GET", path=PATH, timeout=TIMEOUT)
         except UpstreamError as error:  # 1
+            if self._moved(node):
+                return
             self._peers.silent(node_id)
             self._due[node_id] = self._clock.monotonic() + min(AGAIN, self._refresh)
             self._note(node, f"{type(error).__name__}: {error}")
@@ -139,8 +144,15 @@ class Poller:
             offers = await asyncio.to_thread(_read, answer) if len(answer.body) > SMALL else _read(answer)
         except (orjson.JSONDecodeError, WireError) as error:
             wrong = str(error)
+        if self._moved(node):
+            return
         self._peers.heard(node_id, offers)  # 2 3
         self._note(node, wrong)
+
+    def _moved(self, node: MapNode) -> bool:
+        """Whether this node is no longer asked, or no longer there."""
+        now = self._asked.get(node.node_id)
+        return now is None or (now.address, now.public_key) != (node.address, node.public_key)
 
     def _note(self, node: MapNode, wrong: str) -> None:
         if wrong != self._failing.get(node.node_id, ""):

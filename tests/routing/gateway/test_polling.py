@@ -219,6 +219,34 @@ async def test_what_a_node_said_is_forgotten_when_it_is_no_longer_asked() -> Non
     assert world.peers.standings == {}
 
 
+@pytest.mark.parametrize("answer", [NotReached("refused"), offers("m")], ids=["silent", "answers"])
+@pytest.mark.parametrize(
+    ("after", "again"),
+    [((), []), ((map_node("a", "router"),), []), ((map_node("a", address="http://moved.invalid:1"),), ["a"])],
+    ids=["gone", "other-role", "moved"],
+)
+async def test_an_answer_that_comes_after_its_node_went_or_changed_says_nothing(
+    after: tuple[MapNode, ...], again: list[str], answer: Any
+) -> None:
+    world = World(A)
+    gate = asyncio.Event()
+
+    async def slowly() -> Any:
+        await gate.wait()
+        return answer
+
+    world.answers["a"] = slowly
+    assert await world.turn() == ["a"]
+    world.cluster.set(*after)
+    assert await world.turn() == []
+    del world.answers["a"]
+    gate.set()
+    assert await world.turn() == []
+    assert world.peers.standings == {}
+    assert await world.turn(0.2) == again
+    assert world.state("a") == ("known" if again else "not asked")
+
+
 @asynccontextmanager
 async def running(work: Callable[[], Awaitable[Any]]) -> AsyncIterator[None]:
     task = asyncio.ensure_future(work())
