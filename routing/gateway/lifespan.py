@@ -46,7 +46,9 @@ _LAG_WINDOW = 60.0
 class Gateway:
     """The three applications and what runs beside them. Made by `build`."""
 
-    def __init__(self, config: Config, clock: Clock, upstream: Upstream | None = None) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, upstream: Upstream | None = None, *, since: float | None = None
+    ) -> None:
         self.config = config
         self.flights = Flights(clock)
         self.metrics = Metrics(self.flights)
@@ -55,7 +57,7 @@ class Gateway:
         self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
         self.table = Table(config, on_change=self._changed)
         self.engines = Engines(self.upstream, self.flights, view=lambda: self.table.view)
-        self.members = Members(config, clock)
+        self.members = Members(config, clock, since=since)
         self.remote = Remote(self.members, self.upstream)
         self.rule = StoredRule(config.router_file)
         self.peers = Peers(
@@ -177,9 +179,14 @@ def _allow_files(connections: int) -> None:
             event(log, "few_files_allowed", level=logging.WARNING, allowed=most, wanted=wanted)
 
 
-def build(config: Config, *, clock: Clock | None = None, upstream: Upstream | None = None) -> Gateway:
-    """A gateway of this configuration; nothing runs before `start`. A simulation brings its own time and network."""
-    return Gateway(config, clock or SystemClock(), upstream)
+def build(
+    config: Config, *, clock: Clock | None = None, upstream: Upstream | None = None, since: float | None = None
+) -> Gateway:
+    """A gateway of this configuration; nothing runs before `start`. A simulation brings its own time and network.
+
+    `since`: when its sockets began to listen, by the clock's monotonic time; calls wait there while it is built.
+    """
+    return Gateway(config, clock or SystemClock(), upstream, since=since)
 
 
 async def _for_ever(run: Callable[[], Awaitable[Any]]) -> None:

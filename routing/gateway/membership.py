@@ -44,9 +44,13 @@ class Identity:
 
 
 class Members:
-    """Follows the files. `on_change`: called after each change of map, modules or identity."""
+    """Follows the files. `on_change`: called after each change of map, modules or identity.
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    `since`: when this process began to listen, by the clock's monotonic time (default: now). What was signed later can
+    have been met by no process before this one.
+    """
+
+    def __init__(self, config: Config, clock: Clock, *, since: float | None = None) -> None:
         self.on_change: list[Callable[[], None]] = []
         self.certificates = Certificates(config.tls_folder)
         self.map: ModuleMap | None = None
@@ -71,7 +75,7 @@ class Members:
         self._boot = os.urandom(6).hex()
         self._counter = itertools.count(1)
         self._seen = signing.Seen()
-        self._began = clock.monotonic()
+        self._began = clock.monotonic() if since is None else since
         self._take()
 
     # --- what is known ---
@@ -173,7 +177,7 @@ class Members:
         2. `node_removed`, `node_unknown`   the node was taken out, or is in no map that was seen here
         3. `node_certificate_required`, `node_certificate_wrong`   by TLS, and not with the certificate of that node
         4. `bad_signature`, `clock_skew`
-        5. `call_repeated`   a copy; or made before this process, which cannot know what the one before it has met
+        5. `call_repeated`   a copy; or made before this process listened, which cannot know what the one before it has met
         """
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         call, identity = signing.read(given), self._identity

@@ -23,6 +23,7 @@ import uvicorn
 import uvloop
 
 from llmgw_site.lib import logs
+from llmgw_site.lib.clock import SystemClock
 from llmgw_site.lib.config import Config
 from routing.gateway.hop import ADDED_BODY, ADDED_HEAD
 from routing.gateway.ledger import SpoolHeldError
@@ -132,9 +133,11 @@ async def run(config: Config, *, ready: Callable[[], None] | None = None, gatewa
         for listener in listeners(config):
             sockets.append(listener.bind())
         if gateway is None:
+            clock = SystemClock()
+            since = clock.monotonic()
             from routing.gateway import lifespan
 
-            gateway = lifespan.build(config)
+            gateway = lifespan.build(config, clock=clock, since=since)
         await gateway.start()
         _calm_collector()
         try:

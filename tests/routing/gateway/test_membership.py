@@ -133,6 +133,17 @@ def test_clock_skew_does_no_harm_once_the_offset_is_known(pair: Pair) -> None:
     assert pair.refused(pair.signed()) == "clock_skew"
 
 
+def test_a_call_that_waited_while_the_gateway_was_being_built_is_no_copy(pair: Pair) -> None:
+    since = pair.clocks["router"].monotonic()
+    early = pair.signed()
+    for clock in pair.clocks.values():
+        clock.go_on(5.0)
+    pair.router = Members(pair.cluster.nodes["router"].config, pair.clocks["router"], since=since)
+    pair.look()
+    assert pair.router.verify(early, method="POST", path=PATH).node_id == "node_edge"
+    assert pair.refused(early) == "call_repeated"
+
+
 def test_a_call_that_the_process_before_this_one_may_have_met_is_refused(pair: Pair) -> None:
     copied = pair.signed()
     pair.router.verify(copied, method="POST", path=PATH)

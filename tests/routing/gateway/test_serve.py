@@ -9,13 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from routing.gateway import serve
+from llmgw_site.lib.clock import Clock
+from llmgw_site.lib.config import Config
+from routing.gateway import lifespan, serve
 from tests.routing.gateway.listening import configured
 from tests.routing.gateway.scripted import connected, until
 
@@ -129,6 +132,26 @@ class Slow:
         except asyncio.CancelledError:
             self.ended.append("cut")
             raise
+
+
+async def test_what_is_built_is_told_since_when_calls_may_wait_at_the_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = dict(zip(("PORT", "NODE_PORT", "METRICS_PORT"), free_ports(3), strict=True))
+    told: list[float] = []
+
+    def build(config: Config, *, clock: Clock, since: float) -> Slow:
+        with socket.create_connection(("127.0.0.1", ports["NODE_PORT"])):  # the kernel takes them already
+            told.extend((since, clock.monotonic()))
+        return Slow(0.0)
+
+    monkeypatch.setattr(lifespan, "build", build)
+    before, ready = time.monotonic(), asyncio.Event()
+    running = asyncio.ensure_future(serve.run(configured(tmp_path, **ports), ready=ready.set))
+    await ready.wait()
+    assert before <= told[0] <= told[1]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.parametrize(("seconds", "end"), [(0.5, "answered"), (60.0, "cut")])
