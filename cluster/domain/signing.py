@@ -29,6 +29,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 WINDOW = 120.0
 """Seconds of cluster time that a call may be early or late, and that counters are remembered."""
+TIME_STEP = 0.001
+"""Seconds: what a call's time is rounded to."""
 UNSIGNED_BODY = "unsigned-body"
 NODE, TIME, BOOT, COUNTER, BODY, SIGNATURE = (
     "x-llmgw-node",

@@ -19,7 +19,7 @@ from cluster.domain import signing
 from cluster.domain.joining import is_address
 from cluster.domain.states import ReplicaState
 from cluster.models import Node, Replica
-from cluster.selectors import from_unix
+from cluster.selectors import from_unix, unix
 from cluster.services import authority, hearing, identity, members, setup
 from cluster.wire import Heartbeat, ReplicaReport, Wanted, WireError, to_dict
 from llmgw_site.lib import files
@@ -181,8 +181,9 @@ def _write_node(node: Node, fields: dict[str, Any], call: signing.Call | None, n
 
     Each process remembers the calls that it answered, but there are several controllers.
     1. of the same boot: by its counter
-    2. of another boot: by its time, for the calls of an earlier boot are older than what came since. Not where the
-       database's clock was set back
+    2. of another boot: by its time, for the calls of an earlier boot are older than what came since. One of the same
+       millisecond counts as later: a call's time is rounded to it
+    3. the same where the database's clock was set back, seen by a row that was of the future when it was read and still is
     Written without the ORM's work: every heartbeat comes through here.
     """
     names = list(fields)
@@ -193,10 +194,12 @@ def _write_node(node: Node, fields: dict[str, Any], call: signing.Call | None, n
     if call is not None:
         sql += (
             " AND ((boot_id = %s AND (call_counter IS NULL OR call_counter < %s))"  # 1
-            " OR (boot_id <> %s AND (last_seen_at IS NULL OR last_seen_at < %s OR last_seen_at > %s)))"  # 2
+            " OR (boot_id <> %s AND (last_seen_at IS NULL OR last_seen_at < %s"  # 2
+            " OR last_seen_at > %s)))"  # 3
         )
-        boot = call.boot[:64]
-        params += [boot, call.counter, boot, _column(call.time), _column(now)]
+        boot, seen = call.boot[:64], unix(node.last_seen_at) if node.last_seen_at else 0.0
+        future = max(now, seen - signing.TIME_STEP) if seen > now else None
+        params += [boot, call.counter, boot, _column(call.time + signing.TIME_STEP), _column(future)]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return bool(cursor.rowcount)

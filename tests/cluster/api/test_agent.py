@@ -365,6 +365,22 @@ def test_a_restarted_agent_is_heard_though_its_counter_begins_anew(client: Clien
     assert Node.objects.get(id=machine.node.id).boot_id == "c"
 
 
+@pytest.mark.parametrize("fraction", ["", ".123", ".1234", ".1236", ".9999"])
+def test_a_call_of_the_very_moment_of_the_last_one_is_heard_after_a_restart(
+    client: Client, machine: Machine, monkeypatch: pytest.MonkeyPatch, fraction: str
+) -> None:
+    """A call's time is rounded to milliseconds, the last heartbeat's is not."""
+    monkeypatch.setitem(selectors.NOW, connection.vendor, f"1800000000{fraction}")
+    content, earlier = body(machine), []
+    for boot in ("a", "b"):
+        machine.boot, machine.counter = boot, iter(range(1, 10))
+        assert machine.post(client, PATH, content).status_code == 200
+        earlier.append(machine.headers("POST", PATH, content, now=selectors.database_now() - 0.005))
+    response = send(client, earlier[0], content)
+    assert (response.status_code, code(response)) == (401, "call_repeated")
+    assert Node.objects.get(id=machine.node.id).boot_id == "b"
+
+
 def test_a_clock_of_the_database_that_was_set_back_locks_nobody_out(client: Client, machine: Machine) -> None:
     age(machine.node, -3600)
     machine.boot = "new"

@@ -115,6 +115,24 @@ def test_a_heartbeat_leaves_what_the_node_is(db: None) -> None:
     assert (node.version, node.problems, node.snapshot_version, node.spool_records) == ("9.9", ["disk short"], "e:1", 3)
 
 
+def a_call(machine: Machine, boot: str, at: float) -> signing.Call:
+    return signing.Call(node=machine.node.id, time=at, boot=boot, counter=7, body="", signature="")
+
+
+def test_f05_a_heartbeat_of_an_earlier_boot_that_was_held_up_on_a_controller_is_refused() -> None:
+    """It was read before the new boot's first one, and is written after it: that is no clock that was set back."""
+    machine, now = Machine(), 1_800_000_000.0
+    held_up = Node.objects.get(id=machine.node.id)
+    nodes.observe(
+        node=Node.objects.get(id=machine.node.id), beat=machine.beat(version="new"), now=now + 5,
+        call=a_call(machine, "new", now + 5),
+    )  # fmt: skip
+    with pytest.raises(Refused) as refused:
+        nodes.observe(node=held_up, beat=machine.beat(version="old"), now=now + 0.1, call=a_call(machine, "old", now))
+    assert refused.value.code == "call_repeated"
+    assert Node.objects.get().version == "new"
+
+
 def test_a_placed_replica_is_told_until_it_has_stopped_for_good() -> None:
     machine, row = a_ready_replica()
     row.model.enabled = False
