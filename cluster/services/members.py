@@ -58,14 +58,13 @@ def publish() -> Published:
     that saw older rows can never have the higher counter.
     """
     global _size
-    now, own = selectors.database_now(), identity.ensure_identity()
-    fresh = _compile(own, now)
+    own, now, fresh = _look()
     _size = len(fresh.nodes)
     current = _current(own)
     if current is not None and current.digest == digest(fresh) and not _aged(current, fresh, now):
         return Published(current.version, news=False)
     with plan_lock():
-        fresh = _compile(own, now)
+        own, now, fresh = _look()  # the store's name too: it may have another one since (`version_for`)
         named = digest(fresh)
         current = _current(own)
         news = current is None or current.digest != named
@@ -77,6 +76,12 @@ def publish() -> Published:
         fields = {"epoch": epoch, "counter": counter, "digest": named, "payload": payload, "made_at": from_unix(now)}
         PublishedMap.objects.update_or_create(id=PublishedMap.ONLY, defaults=fields)
     return Published(version, news=news)
+
+
+def _look() -> tuple[ClusterIdentity, float, ModuleMap]:
+    """The store's name, its time, and the map of this moment. Five queries, however many nodes there are."""
+    now, own = selectors.database_now(), identity.ensure_identity()
+    return own, now, _compile(own, now)
 
 
 def refresh_after(nodes: int) -> float:

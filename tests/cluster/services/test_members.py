@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -12,6 +14,7 @@ from cluster import selectors
 from cluster.domain.modules import ModuleReport
 from cluster.models import Certificate, Node, PublishedMap
 from cluster.services import authority, identity, members, nodes
+from cluster.services.locks import plan_lock
 from tests.cluster.rows import Machine, age
 from tests.cluster.services.test_joining import a_csr
 
@@ -134,6 +137,25 @@ def test_a_database_that_was_made_anew_starts_a_new_row_of_versions() -> None:
     PublishedMap.objects.update(epoch="epoch_of_another_store")
     again = members.publish()
     assert again == members.Published(before, news=True)
+
+
+def test_who_publishes_while_the_store_gets_another_name_counts_under_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """He read the old name before he waited for the lock. Else the map of the new name would be followed by one of the old."""
+    Machine().heartbeat()
+    before = identity.ensure_identity().epoch
+
+    @contextmanager
+    def renamed_first() -> Iterator[None]:
+        identity.begin_epoch(after=before)
+        with plan_lock():
+            yield
+
+    monkeypatch.setattr(members, "plan_lock", renamed_first)
+    version = members.publish().version
+    assert version == f"{identity.ensure_identity().epoch}:1"
+    assert not version.startswith(f"{before}:")
 
 
 def test_the_map_of_many_nodes_costs_as_many_queries_as_that_of_one() -> None:
