@@ -70,13 +70,17 @@ def test_only_post_joins(client: Client) -> None:
     assert client.get(JOIN, headers=NODE).status_code == 404
 
 
-def test_a_wrong_token_is_a_401_and_many_at_once_a_429_that_says_when(client: Client) -> None:
+def test_a_wrong_token_is_a_401_and_many_at_once_a_429_that_says_when(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "SPAN", 600.0)  # however slow the machine, they come within it
     body = orjson.dumps(to_dict(a_request(a_token(), proof="x")))
     body = body.replace(b"join_", b"join-")
-    assert (post(client, body).status_code, code(post(client, body))) == (401, "join_token_invalid")
     for _ in range(joining.ATTEMPTS):
         response = post(client, body)
-    assert (response.status_code, code(response), response["Retry-After"]) == (429, "joins_too_often", "1")
+        assert (response.status_code, code(response)) == (401, "join_token_invalid")
+    response = post(client, body)
+    assert (response.status_code, code(response), response["Retry-After"]) == (429, "joins_too_often", "600")
 
 
 # --- certificates of nodes
