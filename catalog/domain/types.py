@@ -21,7 +21,7 @@ class KeyView:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileView:
-    """One way to run a model; 0 means the node's or the setting's value. `"""
+    """One way to run a model; 0 means the node's or the setting's value."""
 
     profile_id: str
     name: str
