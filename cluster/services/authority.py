@@ -40,6 +40,8 @@ MAX_CSR = 8_192
 """Characters of a signing request; one of P-256 has about 500."""
 MOST_A_DAY = 20
 """Certificates that one node is given in 24 hours."""
+UNREADABLE = (ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
+"""What `cryptography` raises for a damaged key, request or certificate."""
 
 
 def certificate() -> str:
@@ -123,7 +125,7 @@ def _still_good(folder: Path, node: Node, ca: str, now: float) -> bool:
         key = serialization.load_pem_private_key((folder / "node.key").read_bytes(), password=None)
         own.verify_directly_issued_by(x509.load_pem_x509_certificate(ca.encode()))
         told = (folder / "ca.pem").read_text()
-    except (OSError, ValueError, TypeError, InvalidSignature):
+    except (OSError, TypeError, InvalidSignature, *UNREADABLE):
         return False
     left = own.not_valid_after_utc - from_unix(now)
     live = Certificate.objects.filter(serial=f"{own.serial_number:x}", node=node, revoked_at__isnull=True).exists()
@@ -140,7 +142,7 @@ def _requested_key(csr: str) -> ec.EllipticCurvePublicKey:
             raise ValueError("another kind of key")
         if not request.is_signature_valid:
             raise ValueError("not signed by its key")
-    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+    except UNREADABLE as error:
         text = f"no PEM of a certificate request that an ECDSA key over P-256 has signed ({error}): make one"
         raise Refused(Kind.INVALID, "bad_certificate_request", text, param="csr") from None
     return public
