@@ -21,6 +21,7 @@ from cluster.domain.states import ReplicaState
 from cluster.models import Node, Replica
 from cluster.selectors import from_unix, unix
 from cluster.services import authority, hearing, identity, members, setup
+from cluster.services.locks import plan_lock
 from cluster.wire import Heartbeat, ReplicaReport, Wanted, WireError, to_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
@@ -88,7 +89,7 @@ def enrol_local(config: Config) -> Node:
     """
     own = identity.ensure_identity()
     kept = files.read_json(config.node_file) or {}
-    private = kept.get("private_key", "") if isinstance(kept, dict) else ""
+    private = _key_in(kept)
     known = Node.objects.filter(public_key=signing.public_hex(private)).first() if private else None
     if known is not None and known.removed_at is None:  # 1
         node = known
@@ -110,12 +111,22 @@ def enrol_local(config: Config) -> Node:
     return node
 
 
+def _key_in(kept: Any) -> str:
+    """The private key in what a node file holds; empty where there is none, or what stands there is none."""
+    private = kept.get("private_key") if isinstance(kept, dict) else None
+    try:
+        return private if isinstance(private, str) and signing.public_hex(private) else ""
+    except ValueError:
+        return ""
+
+
 def remove(*, node_id: str, actor: str, why: str = "") -> Node:
     """Take a node out. From this moment its key and its certificates are worth nothing, here at once and elsewhere as soon
     as the map says so; the reconciler forgets its replicas. The only controller that works is refused: nobody could
-    change anything any more."""
-    setup_rules.check_removal(node_id, selectors.setup_nodes())
-    return _take_out(node_id=node_id, actor=actor, why=why)
+    change anything any more. One at a time, so that of the last two that are taken out at once one stays."""
+    with plan_lock():
+        setup_rules.check_removal(node_id, selectors.setup_nodes())
+        return _take_out(node_id=node_id, actor=actor, why=why)
 
 
 def _take_out(*, node_id: str, actor: str, why: str) -> Node:

@@ -15,6 +15,7 @@ from cluster import selectors, signals
 from cluster.domain import setup as domain
 from cluster.domain.setup import Setup
 from cluster.models import ClusterSetup, Node
+from cluster.services.locks import plan_lock
 from llmgw_site.lib.errors import Kind, Refused
 
 
@@ -73,7 +74,7 @@ def put(
     Raises Refused for what `cluster.domain.setup.check` refuses, and `setup_changed` if `version` is not the present one
     or somebody else was faster. Refused input changes nothing.
     """
-    with transaction.atomic():
+    with plan_lock():  # no controller is taken out meanwhile
         row, _ = ClusterSetup.objects.get_or_create(id=ClusterSetup.ONLY, defaults={"version": 0, "updated_by": ""})
         if version is not None and version != row.version:
             raise _changed(row)

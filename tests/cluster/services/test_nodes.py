@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from catalog.models import Event
 from cluster import selectors
 from cluster.domain import signing
+from cluster.domain.modules import ModuleReport
 from cluster.models import ClusterIdentity, Node, Replica
 from cluster.services import identity, nodes
 from cluster.wire import CardReport, EngineBuild, Hardware
@@ -90,6 +93,51 @@ def test_a_local_key_of_another_database_is_enrolled_again_as_it_is(tmp_path: Pa
     Node.objects.all().delete()
     nodes.enrol_local(config)
     assert files.read_json(config.node_file)["private_key"] == kept["private_key"]
+
+
+@pytest.mark.parametrize("private", ["", "zz", "09" * 31, 7, None, ["09" * 32]])
+def test_a_damaged_local_key_is_made_anew(tmp_path: Path, private: Any) -> None:
+    config = replace(settings.CONFIG, data=tmp_path, node_name="here")
+    first = nodes.enrol_local(config)
+    files.write_json(config.node_file, {**files.read_json(config.node_file), "private_key": private})
+    second = nodes.enrol_local(config)
+    assert second.id != first.id
+    assert signing.public_hex(files.read_json(config.node_file)["private_key"]) == second.public_key
+
+
+def test_the_last_two_controllers_cannot_be_taken_out_at_once(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = [Machine("a"), Machine("b")]
+    for machine in machines:
+        machine.heartbeat(modules=(ModuleReport(name="controller"),))
+    both_look, look = threading.Barrier(2), selectors.setup_nodes
+    outcomes: list[str] = []
+
+    def together() -> Any:
+        """Wait for the other one, in vain where only one may look at a time."""
+        found = look()
+        with suppress(threading.BrokenBarrierError):
+            both_look.wait(1.0)
+        return found
+
+    def take_out(machine: Machine) -> None:
+        try:
+            nodes.remove(node_id=machine.node.id, actor="t")
+            outcomes.append("removed")
+        except Refused as refused:
+            outcomes.append(refused.code)
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(selectors, "setup_nodes", together)
+    threads = [threading.Thread(target=take_out, args=(machine,)) for machine in machines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(outcomes) == ["last_controller", "removed"]
+    assert Node.objects.filter(removed_at__isnull=True).count() == 1
 
 
 def test_a_lost_or_removed_local_identity_is_made_anew(tmp_path: Path) -> None:
