@@ -23,6 +23,8 @@ from tests.rows import a_user
 from workers import nudges
 
 pytestmark = pytest.mark.django_db(transaction=True)
+PATIENCE = 30.0
+"""Seconds for what comes at once, on a machine that has much else to do."""
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ async def test_only_staff_who_may_view_jobs_look_on(
 ) -> None:
     user = await sync_to_async(a_user)(name, *permissions, staff=staff) if name else AnonymousUser()
     socket = page(user)
-    connected, code = await socket.connect()
+    connected, code = await socket.connect(timeout=PATIENCE)
     assert (connected, code) == (False, FORBIDDEN)
 
 
@@ -60,40 +62,40 @@ async def test_a_page_sees_what_there_is_and_then_what_changes(memory_layer: Non
     user = await sync_to_async(a_user)("ann", "cluster.view_job")
     job = await sync_to_async(jobs.open)(kind="serve", subject="m", args={}, actor="t")
     socket = page(user)
-    assert (await socket.connect())[0]
-    first = await socket.receive_json_from()
+    assert (await socket.connect(timeout=PATIENCE))[0]
+    first = await socket.receive_json_from(timeout=PATIENCE)
     assert [item["id"] for item in first["jobs"]] == [job.id]
     assert len(first["jobs"][0]["steps"]) == 6
     await sync_to_async(jobs.claim)(job_id=job.id, worker="w")
     await sync_to_async(jobs.note)(job_id=job.id, worker="w", number=1, progress=0.5, detail="half")
     await changed(job.id)
-    told = (await socket.receive_json_from())["job"]
+    told = (await socket.receive_json_from(timeout=PATIENCE))["job"]
     while told["steps"][0]["progress"] != 0.5:  # the services' own signals came first
-        told = (await socket.receive_json_from())["job"]
+        told = (await socket.receive_json_from(timeout=PATIENCE))["job"]
     assert told["steps"][0]["detail"] == "half"
-    await socket.disconnect()
+    await socket.disconnect(timeout=PATIENCE)
 
 
 async def test_a_job_that_was_forgotten_meanwhile_disturbs_nobody(memory_layer: None) -> None:
     socket = page(await sync_to_async(a_user)("ann", "cluster.view_job"))
-    assert (await socket.connect())[0]
-    await socket.receive_json_from()
+    assert (await socket.connect(timeout=PATIENCE))[0]
+    await socket.receive_json_from(timeout=PATIENCE)
     await changed("job_gone")
     assert await socket.receive_nothing(timeout=0.2)
     await socket.send_to(text_data="not json")  # pages have nothing to say, and nobody reads it
     assert await socket.receive_nothing(timeout=0.2)
-    await socket.disconnect()
+    await socket.disconnect(timeout=PATIENCE)
 
 
 @pytest.mark.slow
 async def test_progress_travels_through_a_real_valkey(valkey_url: str) -> None:
     socket = page(await sync_to_async(a_user)("ann", "cluster.view_job"))
-    assert (await socket.connect())[0]
-    await socket.receive_json_from()
+    assert (await socket.connect(timeout=PATIENCE))[0]
+    await socket.receive_json_from(timeout=PATIENCE)
     job = await sync_to_async(jobs.open)(kind="serve", subject="m", args={}, actor="t")
-    told = (await socket.receive_json_from(timeout=5))["job"]
+    told = (await socket.receive_json_from(timeout=PATIENCE))["job"]
     assert (told["id"], told["state"]) == (job.id, "queued")
-    await socket.disconnect()
+    await socket.disconnect(timeout=PATIENCE)
 
 
 # --- agents
@@ -110,8 +112,8 @@ def agent(machine: Machine, *, path: str = PATH, **headers: str) -> WebsocketCom
 
 async def welcomed(socket: WebsocketCommunicator) -> None:
     """It is let in, and told that pings come back."""
-    assert (await socket.connect(timeout=5))[0]
-    assert from_dict(Nudge, await socket.receive_json_from(timeout=5)) == Nudge(reason="connected", echoes=True)
+    assert (await socket.connect(timeout=PATIENCE))[0]
+    assert from_dict(Nudge, await socket.receive_json_from(timeout=PATIENCE)) == Nudge(reason="connected", echoes=True)
 
 
 async def test_a_ping_comes_back_as_it_was_sent_and_nothing_else_does(memory_layer: None) -> None:
@@ -120,11 +122,11 @@ async def test_a_ping_comes_back_as_it_was_sent_and_nothing_else_does(memory_lay
     for number in (1, 2):
         text = orjson.dumps(to_dict(Ping(ping=number))).decode()
         await socket.send_to(text_data=text)
-        assert await socket.receive_from(timeout=5) == text
+        assert await socket.receive_from(timeout=PATIENCE) == text
     await socket.send_to(text_data="x" * (LONGEST_PING + 1))
     await socket.send_to(bytes_data=b"{}")
     assert await socket.receive_nothing(timeout=0.2)
-    await socket.disconnect()
+    await socket.disconnect(timeout=PATIENCE)
 
 
 async def test_an_agent_is_nudged_alone_with_the_others_and_out(memory_layer: None) -> None:
@@ -133,16 +135,16 @@ async def test_an_agent_is_nudged_alone_with_the_others_and_out(memory_layer: No
     for socket in (ours, theirs):
         await welcomed(socket)
     await sync_to_async(nudges.send)("wanted", nodes=[machine.node.id])
-    assert from_dict(Nudge, await ours.receive_json_from(timeout=5)) == Nudge(reason="wanted")
+    assert from_dict(Nudge, await ours.receive_json_from(timeout=PATIENCE)) == Nudge(reason="wanted")
     await sync_to_async(nudges.send)("snapshot")
     for socket in (ours, theirs):
-        assert (await socket.receive_json_from(timeout=5))["reason"] == "snapshot"
+        assert (await socket.receive_json_from(timeout=PATIENCE))["reason"] == "snapshot"
     assert await theirs.receive_nothing(timeout=0.1)
     await sync_to_async(nudges.send)("map", removed=[machine.node.id])
     for socket in (ours, theirs):
-        assert (await socket.receive_json_from(timeout=5))["removed"] == [machine.node.id]
-    assert (await ours.receive_output(timeout=5))["code"] == REMOVED
-    await theirs.disconnect()
+        assert (await socket.receive_json_from(timeout=PATIENCE))["removed"] == [machine.node.id]
+    assert (await ours.receive_output(timeout=PATIENCE))["code"] == REMOVED
+    await theirs.disconnect(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ async def test_f18_a_handshake_that_no_node_signed_is_refused(
 ) -> None:
     machine = await sync_to_async(Machine)()
     socket = agent(machine, path=path, **headers)
-    assert await socket.connect(timeout=5) == (False, FORBIDDEN)
+    assert await socket.connect(timeout=PATIENCE) == (False, FORBIDDEN)
 
 
 @pytest.mark.parametrize("when", ["group_add", "receive"])
@@ -174,10 +176,10 @@ async def test_without_valkey_a_connection_is_refused_or_ends_with_one_line_in_t
     monkeypatch.setattr(type(get_channel_layer()), when, away)
     socket = agent(machine)
     if when == "group_add":
-        assert await socket.connect(timeout=5) == (False, AWAY)
+        assert await socket.connect(timeout=PATIENCE) == (False, AWAY)
     else:
-        await socket.connect(timeout=5)
-        while (said := await socket.receive_output(timeout=5))["type"] != "websocket.close":
+        await socket.connect(timeout=PATIENCE)
+        while (said := await socket.receive_output(timeout=PATIENCE))["type"] != "websocket.close":
             pass
         assert said["code"] == AWAY
     assert [record.getMessage() for record in caplog.records] == ["websocket_ended"]
@@ -188,11 +190,11 @@ async def test_a_copy_of_a_handshake_and_a_removed_node_are_refused(memory_layer
     machine = await sync_to_async(Machine)()
     signed = machine.headers("GET", PATH, b"", now=time.time())
     first, copy = agent(machine, **signed), agent(machine, **signed)
-    assert (await first.connect(timeout=5))[0]
-    assert await copy.connect(timeout=5) == (False, FORBIDDEN)
-    await first.disconnect()
+    assert (await first.connect(timeout=PATIENCE))[0]
+    assert await copy.connect(timeout=PATIENCE) == (False, FORBIDDEN)
+    await first.disconnect(timeout=PATIENCE)
     await sync_to_async(nodes.remove)(node_id=machine.node.id, actor="t")
-    assert await agent(machine).connect(timeout=5) == (False, FORBIDDEN)
+    assert await agent(machine).connect(timeout=PATIENCE) == (False, FORBIDDEN)
 
 
 async def test_a_node_that_is_taken_out_during_its_handshake_is_told(
@@ -202,5 +204,5 @@ async def test_a_node_that_is_taken_out_during_its_handshake_is_told(
     monkeypatch.setattr(consumers.selectors, "is_member", lambda node_id: False)
     socket = agent(machine)
     await welcomed(socket)
-    assert (await socket.receive_json_from(timeout=5))["removed"] == [machine.node.id]
-    assert (await socket.receive_output(timeout=5))["code"] == REMOVED
+    assert (await socket.receive_json_from(timeout=PATIENCE))["removed"] == [machine.node.id]
+    assert (await socket.receive_output(timeout=PATIENCE))["code"] == REMOVED
