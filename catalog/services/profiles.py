@@ -58,14 +58,7 @@ def remove(*, actor: str, profile: Profile) -> None:
 
 def known(fields: dict[str, Any]) -> None:
     """Refuse a field that a profile does not have."""
-    unknown = sorted(set(fields) - FIELDS)
-    if unknown:
-        raise Refused(
-            Kind.INVALID,
-            "unknown_field",
-            f"A profile has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}.",
-            param=unknown[0],
-        )
+    rows.known(fields, FIELDS, noun="profile")
 
 
 def node_names(nodes: Any) -> list[str]:

@@ -41,14 +41,7 @@ def change(*, actor: str, provider: Provider, why: str = "", **changes: Any) -> 
 
     A kept key goes to no other server than the one it was given for: to move the URL to another host, clear the key.
     """
-    unknown = sorted(set(changes) - FIELDS)
-    if unknown:
-        raise Refused(
-            Kind.INVALID,
-            "unknown_field",
-            f"A provider has no field {unknown[0]!r} that could be set; it has {', '.join(sorted(FIELDS))}.",
-            param=unknown[0],
-        )
+    rows.known(changes, FIELDS, noun="provider")
     fresh = rows.lock(provider)
     if "url" in changes:
         changes["url"] = checked_url(changes["url"])

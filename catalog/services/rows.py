@@ -39,6 +39,18 @@ def watched(row: models.Model, names: Iterable[str] | None = None) -> dict[str, 
     }
 
 
+def known(fields: Iterable[str], settable: frozenset[str], *, noun: str) -> None:
+    """Refuse a field that such a row does not have, or that nobody may set."""
+    unknown = sorted(set(fields) - settable)
+    if unknown:
+        raise Refused(
+            Kind.INVALID,
+            "unknown_field",
+            f"A {noun} has no field {unknown[0]!r} that could be set; it has {', '.join(sorted(settable))}.",
+            param=unknown[0],
+        )
+
+
 @transaction.atomic
 def add(row: Row, *, actor: str, message: str) -> Row:
     """Insert a new row."""

@@ -109,14 +109,7 @@ def add_model(
 
 def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
     """Change fields of a model. Another weights_path is looked at like a new one; what was known of the old one goes."""
-    unknown = sorted(set(changes) - FIELDS)
-    if unknown:
-        raise Refused(
-            Kind.INVALID,
-            "unknown_field",
-            f"A model has no field {unknown[0]!r} that could be set; it has {', '.join(sorted(FIELDS))}.",
-            param=unknown[0],
-        )
+    rows.known(changes, FIELDS, noun="model")
     if model.external:
         only_external(model.name, changes)
         if "provider" in changes and changes["provider"] is None:

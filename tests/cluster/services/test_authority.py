@@ -84,7 +84,7 @@ def test_a_request_with_any_byte_changed_is_refused_in_words(data: st.DataObject
     at = data.draw(st.integers(0, len(der) - 1).filter(lambda at: at != unused_bits))
     der[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Refused) as refused:
-        authority.vet(pem_of(der))
+        authority.vet(pem_of(bytes(der)))
     assert refused.value.code == "bad_certificate_request"
 
 
@@ -93,7 +93,7 @@ def test_a_request_of_an_unknown_version_is_refused_in_words() -> None:
     at = der.index(b"\x02\x01\x00") + 2  # the version, an INTEGER of one byte: 0 is version 1, the only one
     der[at] = 1
     with pytest.raises(Refused, match="version"):
-        authority.vet(pem_of(der))
+        authority.vet(pem_of(bytes(der)))
 
 
 def test_a_request_that_somebody_changed_is_refused() -> None:
