@@ -29,17 +29,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(MARK, f"{os.getpid()}")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """pytest-xdist 3.8 marks the groups of `--dist loadgroup` in a field that pytest 9.2 no longer reads: each worker then
-    starts stack and cluster of its own, the cluster again and again. Here files are looked at instead."""
-    if config.getoption("dist") != "loadgroup":
-        return None
-    from tests.groups import ByGroup
-
-    return ByGroup(config, log)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks that nobody can forget: `django_db` for what opens the database, `property` for what hypothesis drives."""
     for item in items:
