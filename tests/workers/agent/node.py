@@ -44,6 +44,8 @@ from tests.tiny import tiny_gguf
 from workers.agent import process
 
 TOP = Path(__file__).resolve().parents[3]
+AGENT = "from workers.agent import __main__, loop; loop.HANDOVER = 0.2; __main__.main(__main__.load())"
+"""The agent's program; here no router has to hear of an engine that is to stop."""
 NODE_ID, NODE_KEY, CONTROLLER_KEY = "node_1", "11" * 32, "22" * 32
 KEY = signing.pairwise_key(CONTROLLER_KEY, signing.public_hex(NODE_KEY))
 R = "rep_1"
@@ -71,6 +73,7 @@ class Controller:
         self.refused: list[str] = []
         self.sign_with: bytes | None = KEY
         self.status, self.error = 200, "internal"
+        self.turned_away = 0  # heartbeats that were answered with another status than 200
         self.heartbeat = 0.1
         self.map: ModuleMap | None = None
         self.roles: tuple[str, ...] | None = None
@@ -150,6 +153,7 @@ class Controller:
 
     def _answer(self, path: str, query: str, body: bytes) -> tuple[int, bytes]:
         if self.status != 200:
+            self.turned_away += path.endswith("/heartbeat")
             return self.status, orjson.dumps({"error": {"code": self.error}})
         if path.endswith("/heartbeat"):
             self.beats.append(from_dict(Heartbeat, orjson.loads(body)))
@@ -200,7 +204,7 @@ class Node:
         self.controller.beats.clear()  # what an earlier agent said is no word of this one
         with self.log.open("ab") as log:
             self.agent = subprocess.Popen(
-                [sys.executable, "-m", "workers.agent"], cwd=TOP, env=self.environ(**extra), stdout=log, stderr=log
+                [sys.executable, "-c", AGENT], cwd=TOP, env=self.environ(**extra), stdout=log, stderr=log
             )
         return self.agent
 

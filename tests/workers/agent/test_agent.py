@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,16 +25,6 @@ from workers.agent.probe import proportional_memory
 from workers.agent.store import Intent, IntentStore
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path / "data")
-    node.controller.start()
-    try:
-        yield node
-    finally:
-        node.close()
 
 
 def test_a_wanted_model_answers_and_the_controllers_hear_all_about_it(node: Node) -> None:
