@@ -82,12 +82,11 @@ def node_call(method: str) -> Callable[[View], Callable[..., HttpResponse]]:
                 caller = authenticate(request)
                 answer = function(caller, request)
             except _ProvedRefused as refused:
-                return _signed(refused.caller, HTTP_STATUS[refused.kind], envelope(refused, now=refused.caller.now))
+                return _refusal(refused.caller, refused, now=refused.caller.now)
             except Refused as refused:
-                now = caller.now if caller else None
-                return _signed(caller, HTTP_STATUS[refused.kind], envelope(refused, now=now))
+                return _refusal(caller, refused, now=caller.now if caller else None)
             except WireError as error:
-                return _signed(caller, 400, envelope(_unreadable(error)))
+                return _refusal(caller, _unreadable(error))
             return _signed(caller, 304 if answer is None else 200, answer or b"")
 
         return view
@@ -108,12 +107,9 @@ def open_call(method: str, *, max_body: int) -> Callable[[OpenView], Callable[..
                     raise Refused(Kind.NOT_FOUND, "not_found", f"{request.method} is not answered here: use {method}")
                 return _signed(None, 200, function(read_body(request, max_body)))
             except WireError as error:
-                return _signed(None, 400, envelope(_unreadable(error)))
+                return _refusal(None, _unreadable(error))
             except Refused as refused:
-                response = _signed(None, HTTP_STATUS[refused.kind], envelope(refused))
-                if refused.retry_after is not None:
-                    response["Retry-After"] = str(max(1, round(refused.retry_after)))
-                return response
+                return _refusal(None, refused)
 
         return view
 
@@ -240,6 +236,13 @@ def envelope(refused: Refused, *, now: float | None = None) -> bytes:
 
 def _unreadable(error: WireError) -> Refused:
     return Refused(Kind.INVALID, "bad_message", f"the message cannot be read: {error}")
+
+
+def _refusal(caller: Caller | None, refused: Refused, *, now: float | None = None) -> HttpResponse:
+    response = _signed(caller, HTTP_STATUS[refused.kind], envelope(refused, now=now))
+    if refused.retry_after is not None:
+        response["Retry-After"] = str(max(1, round(refused.retry_after)))
+    return response
 
 
 def _signed(caller: Caller | None, status: int, body: bytes) -> HttpResponse:

@@ -12,7 +12,7 @@ from django.test import Client
 
 from cluster.domain import joining as words
 from cluster.models import Certificate, JoinToken, Node
-from cluster.services import joining, nodes
+from cluster.services import authority, joining, nodes
 from cluster.wire import CertificateRequest, JoinAnswer, from_dict, to_dict
 from tests.cluster.rows import Machine
 from tests.cluster.services.test_joining import a_csr, a_request, a_token, calm
@@ -109,6 +109,17 @@ def test_nobody_else_gets_a_certificate(client: Client) -> None:
 def test_a_bad_request_for_a_certificate_is_refused(client: Client) -> None:
     response = Machine().post(client, CERTIFICATE, b'{"csr": "x"}')
     assert (response.status_code, code(response)) == (400, "bad_certificate_request")
+
+
+def test_a_node_that_asks_for_too_many_certificates_is_told_when_to_ask_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authority, "MOST_A_DAY", 1)
+    machine, body = Machine(), orjson.dumps(to_dict(CertificateRequest(csr=a_csr())))
+    assert machine.post(client, CERTIFICATE, body).status_code == 200
+    response = machine.post(client, CERTIFICATE, body)
+    assert (response.status_code, code(response), response["Retry-After"]) == (429, "certificates_too_often", "3600")
+    assert machine.proves(response)
 
 
 # --- tokens
