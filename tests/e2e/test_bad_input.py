@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.processes import wait_for
+from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
@@ -25,7 +25,7 @@ def post(
     given = {"authorization": f"Bearer {stack.quickstart['LLMGW_API_KEY']}", "content-type": "application/json"}
     return httpx.post(
         f"http://127.0.0.1:{port or stack.port}{path}",
-        content=content, headers={**given, **headers}, timeout=30, trust_env=False,
+        content=content, headers={**given, **headers}, timeout=30, trust_env=False, verify=False,
     )  # fmt: skip
 
 
@@ -49,9 +49,9 @@ def make_key(stack: Stack, name: str, **more: Any) -> dict[str, Any]:
 def test_no_key_and_a_wrong_key(stack: Stack) -> None:
     bare = httpx.post(f"{stack.url}/v1/chat/completions", json=CHAT, trust_env=False)
     wrong = stack.chat(key="sk-llmgw-" + "x" * 43)
-    for answer in (bare, wrong):
+    for answer, code in ((bare, "missing_api_key"), (wrong, "invalid_api_key")):
         assert answer.status_code == 401
-        assert error_of(answer)["code"] in ("missing_api_key", "invalid_api_key")
+        assert error_of(answer)["code"] == code
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
@@ -92,7 +92,7 @@ def test_a_bad_body(stack: Stack, body: bytes, status: int) -> None:
 
 
 def test_a_body_that_trickles_in_is_given_up(fresh_stack: Stack) -> None:
-    fresh_stack.environ.update(LLMGW_BODY_TIMEOUT="1", LLMGW_HEADER_TIMEOUT="1")
+    fresh_stack.environ.update(LLMGW_BODY_TIMEOUT="1", LLMGW_HEADER_TIMEOUT="1", LLMGW_QUICKSTART="0")
     fresh_stack.start()
     key = fresh_stack.quickstart["LLMGW_API_KEY"]
     head = (
@@ -100,10 +100,7 @@ def test_a_body_that_trickles_in_is_given_up(fresh_stack: Stack) -> None:
         "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
     )
     assert b" 408 " in trickle(fresh_stack.port, head.encode() + b'{"model"').split(b"\r\n")[0]
-    assert trickle(fresh_stack.port, b"POST /v1/chat/completions HTTP/1.1\r\nHost").split(b"\r\n")[0] in (
-        b"",
-        b"HTTP/1.1 408 Request Timeout",
-    )
+    assert b" 408 " in trickle(fresh_stack.port, b"POST /v1/chat/completions HTTP/1.1\r\nHost").split(b"\r\n")[0]
     many = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(100))
     assert b" 431 " in trickle(fresh_stack.port, many).split(b"\r\n")[0]
 
@@ -148,11 +145,11 @@ def test_a_disabled_model_is_refused_with_the_reason_and_comes_back(stack: Stack
         answer = wait_for(lambda: (got := stack.chat()).status_code == 503 and got, what="a refusal", every=0.1)
         assert answer
         error_of(answer)  # for a moment it may only say that the engine is being stopped
-        wait_for(lambda: "disabled" in error_of(stack.chat())["message"], seconds=5, what="the reason", every=0.1)
-        wait_for(lambda: stack.engines(MODEL) == [], seconds=20, what="the engine to stop")
+        wait_for(lambda: "disabled" in error_of(stack.chat())["message"], seconds=fair(5), what="the reason", every=0.1)
+        wait_for(lambda: stack.engines(MODEL) == [], seconds=fair(20), what="the engine to stop")
     finally:
         api.post(f"models/{model}/enable")
-    wait_for(stack.answers, seconds=30, what="the model to answer again", every=0.2)
+    wait_for(stack.answers, seconds=fair(30), what="the model to answer again", every=0.2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, StorageState, expect, sync_playwright
 
 from tests.stack import MODEL, Stack
 
@@ -28,26 +28,40 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For the tests of this file, which follow each other: while it lives, Playwright's loop runs in this thread."""
+    expect.set_options(timeout=20_000)  # beside other tests a page takes its time
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def session(browser: Browser, shared_stack: Stack) -> StorageState:
+    """The cookies of a user who has signed in."""
+    context = browser.new_context(base_url=shared_stack.url)
+    page = context.new_page()
+    page.goto("/")
+    page.get_by_label("Username").fill(shared_stack.quickstart["LLMGW_ADMIN_USER"])
+    page.get_by_label("Password").fill(shared_stack.quickstart["LLMGW_ADMIN_PASSWORD"])
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    found = context.storage_state()
+    context.close()
+    return found
+
+
 @pytest.fixture
-def page(browser: Browser, stack: Stack) -> Iterator[Page]:
-    """A page whose user has signed in. Whatever a script logs as an error, or the policy refuses, fails the test."""
-    context = browser.new_context(base_url=stack.url)
+def page(browser: Browser, session: StorageState, stack: Stack) -> Iterator[Page]:
+    """The overview, whose user has signed in. Whatever a script logs as an error, or the policy refuses, fails the test."""
+    context = browser.new_context(base_url=stack.url, storage_state=session)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
     page.on("console", lambda said: problems.append(f"{page.url}: {said.text}") if _is_defect(said.text) else None)
     page.goto("/")
-    page.get_by_label("Username").fill(stack.quickstart["LLMGW_ADMIN_USER"])
-    page.get_by_label("Password").fill(stack.quickstart["LLMGW_ADMIN_PASSWORD"])
-    page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     yield page
     context.close()
@@ -83,7 +97,7 @@ def test_from_sign_in_over_the_job_to_a_streamed_answer(page: Page) -> None:
     message.press("Enter")
     expect(page.locator(".chat-turn.user")).to_have_text(re.compile("line one\nline two"))
     answer = page.locator(".chat-turn.assistant")
-    expect(answer.locator(".foot")).to_contain_text(re.compile(r"first token after \d+(\.\d+)? m?s"), timeout=20_000)
+    expect(answer.locator(".foot")).to_contain_text(re.compile(r"first token after \d+(\.\d+)? m?s"))
     expect(answer.locator(".chat-text")).not_to_be_empty()
     expect(answer).not_to_have_attribute("aria-busy", "true")
 
@@ -93,7 +107,7 @@ def test_a_job_that_is_opened_elsewhere_shows_up_by_itself(page: Page, stack: St
     expect(page.locator("[data-fresh]")).to_contain_text("Live")
     job = stack.api().post("jobs", {"kind": "serve", "args": {"name": "absent", "path": "/nowhere/absent.gguf"}})
     row = page.locator("tr", has=page.get_by_role("link", name="Serve absent"))
-    expect(row).to_contain_text("failed", timeout=15_000)
+    expect(row).to_contain_text("failed")
     row.get_by_role("link").click()
     expect(page).to_have_url(re.compile(job["id"]))
     expect(page.locator(".lg-step.failed")).to_contain_text("/nowhere/absent.gguf")
@@ -121,9 +135,9 @@ def test_a_node_goes_into_maintenance_with_a_reason_and_comes_back(page: Page, s
 
     row = stack.api().all("nodes")[0]
     stack.api().post(f"nodes/{row['id']}/cordon", {"reason": "from elsewhere"})
-    expect(node).to_contain_text("Cordoned: from elsewhere", timeout=15_000)  # by itself
+    expect(node).to_contain_text("Cordoned: from elsewhere")  # by itself
     stack.api().post(f"nodes/{row['id']}/uncordon")
-    expect(node).not_to_contain_text("Cordoned", timeout=15_000)
+    expect(node).not_to_contain_text("Cordoned")
 
     node.get_by_role("button", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
@@ -184,7 +198,7 @@ def test_the_focus_stays_where_it_is_when_a_part_is_drawn_anew(page: Page, stack
     button.focus()
     stack.api().post(f"nodes/{node}/cordon", {"reason": "a test"})
     try:
-        expect(page.locator("[data-part=nodes]")).to_contain_text("Cordoned: a test", timeout=15_000)
+        expect(page.locator("[data-part=nodes]")).to_contain_text("Cordoned: a test")
         expect(button).to_be_focused()
     finally:
         stack.api().post(f"nodes/{node}/uncordon")

@@ -56,7 +56,7 @@ class Joined:
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
         headers = {"content-type": "application/json", **headers}
-        return httpx.post(self._url + path, content=body, headers=headers, trust_env=False, timeout=30)
+        return httpx.post(self._url + path, content=body, headers=headers, trust_env=False, verify=False, timeout=30)
 
     def headers(self, method: str, path: str, body: bytes) -> dict[str, str]:
         return signing.sign(

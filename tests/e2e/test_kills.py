@@ -37,18 +37,17 @@ def test_f59_a_model_that_is_deleted_while_loaded_frees_its_memory_and_leaves_no
 
 def test_a_killed_agent_adopts_the_same_engine_and_chats_go_on_meanwhile(stack: Stack) -> None:
     engines = stack.engines()
+    before = _engines_written_at(stack)
     old = stack.kill("agent")
     assert stack.answers()
-    wait_for(lambda: stack.pid("agent") not in (None, old), seconds=10, what="another agent")
-    before = _engines_written_at(stack)
-    wait_for(lambda: stack.api().get("status"), seconds=10, what="status", every=0.2)
+    wait_for(lambda: stack.pid("agent") not in (None, old), seconds=fair(10), what="another agent")
+    wait_for(lambda: _engines_written_at(stack) > before, seconds=fair(10), what="its word of its engines")
     assert stack.answers()
     assert stack.engines() == engines
-    assert _engines_written_at(stack) >= before
     # it is really the new agent's: what it reports is ready under the same pid
     replicas = wait_for(
         lambda: [r for r in stack.api().all("replicas") if r["state"] == "ready" and r.get("pid") in engines],
-        seconds=10, what="the replica to be reported", every=0.2,
+        seconds=fair(10), what="the replica to be reported", every=0.2,
     )  # fmt: skip
     assert replicas
 
@@ -64,12 +63,14 @@ def test_a_killed_gateway_is_back_within_5_seconds(stack: Stack) -> None:
 
 def test_chats_go_on_while_web_is_dead_and_it_is_back_within_5_seconds(stack: Stack) -> None:
     stack.kill("web")
-    dead = httpx.get(f"{stack.url}/api/v1/models", trust_env=False)
-    assert dead.status_code == 503
-    assert dead.json()["error"]["code"] == "web_unavailable"
+    said = []
+    for _ in range(2):  # a connection that was kept may break under the first one: then `web` may have had it, 502
+        answer = httpx.get(f"{stack.url}/api/v1/models", trust_env=False, verify=False)
+        said.append((answer.status_code, answer.json()["error"]["code"]))
+    assert said in ([(503, "web_unavailable")] * 2, [(502, "web_broken"), (503, "web_unavailable")])
     assert stack.answers()
     wait_for(
-        lambda: httpx.get(f"{stack.url}/api/v1/models", trust_env=False).status_code == 401,
+        lambda: httpx.get(f"{stack.url}/api/v1/models", trust_env=False, verify=False).status_code == 401,
         seconds=fair(5), what=f"web: {stack.tail()}", every=0.05,
     )  # fmt: skip
 
@@ -81,10 +82,10 @@ def test_a_killed_worker_loses_no_job(stack: Stack) -> None:
     try:
         for _ in range(2):
             stack.kill("worker")
-            wait_for(lambda: stack.pid("worker"), seconds=15, what="another worker")
+            wait_for(lambda: stack.pid("worker"), seconds=fair(15), what="another worker")
         ended = wait_for(
             lambda: (now := api.get(f"jobs/{job['id']}"))["state"] not in ("queued", "running") and now,
-            seconds=60, what=f"the job to end: {stack.tail()}", every=0.2,
+            seconds=fair(60), what=f"the job to end: {stack.tail()}", every=0.2,
         )  # fmt: skip
         assert ended
         assert ended["state"] == "done", ended
@@ -96,7 +97,7 @@ def test_a_killed_worker_loses_no_job(stack: Stack) -> None:
 def test_a_killed_valkey_is_back_and_jobs_run_again(stack: Stack) -> None:
     old = stack.kill("valkey")
     assert stack.answers()
-    wait_for(lambda: stack.pid("valkey") not in (None, old), seconds=10, what="another Valkey")
+    wait_for(lambda: stack.pid("valkey") not in (None, old), seconds=fair(10), what="another Valkey")
     stack.serve("tiny-after", tiny.tiny_gguf(name="tiny-after"))
     assert stack.answers("tiny-after")
     stack.remove_model("tiny-after")

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from tests import tiny
-from tests.processes import wait_for
+from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
@@ -44,7 +44,7 @@ def usage_of(stack: Stack, request_id: str) -> dict[str, Any]:
     """The one usage record of a request, once the controllers have it."""
     rows = wait_for(
         lambda: stack.api().get("usage", request_id=request_id)["results"],
-        seconds=15,
+        seconds=fair(15),
         what="the usage record",
         every=0.2,
     )
@@ -172,7 +172,7 @@ def test_a_client_that_leaves_frees_the_engine(stack: Stack) -> None:
         next(iter(stream))
         assert busy_slots(stack) == 1
         stream.close()
-    wait_for(lambda: busy_slots(stack) == 0, seconds=2, what="the engine to be free")
+    wait_for(lambda: busy_slots(stack) == 0, seconds=fair(2), what="the engine to be free")
     assert usage_of(stack, answer.headers["x-request-id"])["outcome"] == "client_gone"
 
 

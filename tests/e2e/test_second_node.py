@@ -67,6 +67,7 @@ def chat(stack: Stack, key: str) -> httpx.Response:
         json=body,
         timeout=30,
         trust_env=False,
+        verify=False,
     )
 
 
@@ -128,7 +129,7 @@ def test_a_second_node_joins_with_the_printed_command_and_serves(fresh_stack: St
         capture_output=True, text=True, timeout=fair(60),
     )  # fmt: skip
     shutil.rmtree(f"{second.data}-third", ignore_errors=True)
-    assert refused.returncode == 1, "the token let one machine in"
+    assert (refused.returncode, "used up" in refused.stderr) == (1, True), refused.stderr
 
     assert second.stop() == 0, second.tail()
     assert second.pids() == []

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.processes import wait_for
+from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
 HELLO = [{"role": "user", "content": "Hi."}]
@@ -43,16 +43,18 @@ async def test_200_requests_with_the_gateway_killed_at_random_give_one_record_ea
                     reached[name] = None  # broke off: it may have been accepted, so it is not sent again
 
     async def ask(http: httpx.AsyncClient, name: str, *, stream: bool) -> int:
-        """A request of some tenths of a second."""
-        body = {"model": MODEL, "messages": HELLO, "stream": stream, "max_tokens": 300, "ignore_eos": True}
+        """A request that takes a while."""
+        body = {"model": MODEL, "messages": HELLO, "stream": stream, "max_tokens": 120, "ignore_eos": True}
         answer = await http.post("/v1/chat/completions", headers={"x-request-id": name}, json=body)
         return answer.status_code
 
     async def killer() -> None:
         for ended in kill_at:
-            await asyncio.to_thread(wait_for, lambda ended=ended: len(reached) >= ended, seconds=60, what="requests")
+            await asyncio.to_thread(
+                wait_for, lambda ended=ended: len(reached) >= ended, seconds=fair(60), what="requests"
+            )
             await asyncio.sleep(dice.random() * 0.1)
-            pid = await asyncio.to_thread(wait_for, lambda: stack.pid("gateway"), seconds=20, what="the gateway")
+            pid = await asyncio.to_thread(wait_for, lambda: stack.pid("gateway"), seconds=fair(20), what="the gateway")
             os.kill(pid, signal.SIGKILL)
 
     limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)
@@ -66,7 +68,7 @@ async def test_200_requests_with_the_gateway_killed_at_random_give_one_record_ea
     answered = set(reached) - broke
     assert broke, "no kill hit a running request: this showed nothing"
 
-    await asyncio.to_thread(wait_for, stack.whole, seconds=40, what="the stack", every=0.2)
+    await asyncio.to_thread(wait_for, stack.whole, seconds=fair(40), what="the stack", every=0.2)
 
     def rows() -> list[dict[str, Any]]:
         return [row for row in stack.api().all("usage", page_size=1000) if row["request_id"].startswith(mark)]
@@ -75,7 +77,7 @@ async def test_200_requests_with_the_gateway_killed_at_random_give_one_record_ea
         return answered <= {row["request_id"] for row in rows()} and _is_shipped(stack)
 
     # every answered request has its record; one that broke off has one if the gateway had accepted it
-    await asyncio.to_thread(wait_for, all_are_there, seconds=30, what="all records", every=0.5)
+    await asyncio.to_thread(wait_for, all_are_there, seconds=fair(30), what="all records", every=0.5)
     found = rows()
     counted = Counter(row["request_id"] for row in found)
     assert {name: times for name, times in counted.items() if times != 1} == {}
