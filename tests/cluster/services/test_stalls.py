@@ -73,11 +73,17 @@ class World:
         mine = [report(self.replica, "ready", port=1234, pid=42)] if machine is self.machines[0] else []
         for _ in range(2):
             body = orjson.dumps(to_dict(machine.beat(*mine)))
-            if machine.post(self.client, "/api/v1/agent/heartbeat", body).status_code == 200:
+            answer = machine.post(self.client, "/api/v1/agent/heartbeat", body)
+            if answer.status_code == 200:
                 return
+        raise AssertionError(answer.content)
 
     def heard(self) -> None:
-        self.machines[0].get(self.client, "/api/v1/agent/heard")
+        for _ in range(2):
+            answer = self.machines[0].get(self.client, "/api/v1/agent/heard")
+            if answer.status_code == 200:
+                return
+        raise AssertionError(answer.content)
 
     def look(self) -> None:
         """Those who judge nodes: the tick, the map, the API."""
