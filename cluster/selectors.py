@@ -20,12 +20,12 @@ from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain import explain, health
 from cluster.domain.explain import ModelStatus
-from cluster.domain.modules import ModuleReport, ModuleState
+from cluster.domain.modules import LEGACY_MODULES, ModuleReport, ModuleState
 from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
 from cluster.domain.setup import Setup, SetupNode, roles_of
 from cluster.domain.states import JOB_TERMINAL, NodeState, ReplicaState
-from cluster.domain.types import LEGACY_MODULES, ModelView, NodeView, ProfileView, ReplicaView, World
+from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, World
 from cluster.models import ClusterIdentity, ClusterSetup, Job, Node, Replica
 from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
 
@@ -184,7 +184,7 @@ def _modules(node: Node, setup: Setup) -> frozenset[str]:
     given = roles_of(setup, setup_node(node)) if not setup.empty else None
     running = {item["name"] for item in node.modules if item.get("state") == ModuleState.RUNNING}
     if not node.modules and not node.roles:
-        running = {*LEGACY_MODULES}
+        running = {item.value for item in LEGACY_MODULES}
     return frozenset(running if given is None else running & {*given})
 
 

@@ -24,6 +24,8 @@ class Module(StrEnum):
 
 DEFAULT_ROLES = (Module.CONTROLLER, Module.INFERENCE, Module.ROUTER, Module.EDGE, Module.DATA)
 """What a node runs that no roles were given to."""
+LEGACY_MODULES = (Module.INFERENCE, Module.ROUTER, Module.EDGE)
+"""What a node runs that reports neither modules nor roles: it is of a version that knew none."""
 
 
 class ModuleState(StrEnum):

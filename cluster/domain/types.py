@@ -10,11 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from cluster.domain.maintenance import Maintenance, words
-from cluster.domain.modules import Module
+from cluster.domain.modules import LEGACY_MODULES, Module
 from cluster.domain.states import NodeState, ReplicaState
-
-LEGACY_MODULES = frozenset({Module.INFERENCE.value, Module.ROUTER.value, Module.EDGE.value})
-"""What a node runs that is of a version without modules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +67,7 @@ class NodeView:
     cores: int = 0
     memory_total: int = 0
     memory_available: int = 0
-    modules: frozenset[str] = LEGACY_MODULES
+    modules: frozenset[str] = frozenset(item.value for item in LEGACY_MODULES)
     maintenance: str = ""
     maintenance_why: str = ""
     cards: tuple[str, ...] = ()

@@ -17,15 +17,13 @@ from django.db.models import F, Q
 
 from cluster import selectors
 from cluster.domain.joining import ControllerAddress
-from cluster.domain.modules import MapNode, Module, ModuleMap, ModuleReport
+from cluster.domain.modules import LEGACY_MODULES, MapNode, Module, ModuleMap, ModuleReport
 from cluster.models import Certificate, ClusterIdentity, Node, PublishedMap
 from cluster.selectors import from_unix, unix
 from cluster.services import identity
 from cluster.services.locks import plan_lock
 from cluster.wire import from_dict, to_dict
 
-BEFORE_MODULES = (Module.INFERENCE, Module.ROUTER, Module.EDGE)
-"""What a node runs that reports no modules: it is of a version that knew none."""
 MOST_MODULES = 32
 """Modules that are kept of one node's report."""
 REMOVED_KEPT = 1_000
@@ -195,7 +193,7 @@ def modules_of(row: Node) -> tuple[ModuleReport, ...]:
     if row.last_seen_at is None:
         return ()
     if not row.modules and not row.roles:
-        return tuple(ModuleReport(name=name.value) for name in BEFORE_MODULES)
+        return tuple(ModuleReport(name=name.value) for name in LEGACY_MODULES)
     return tuple(
         ModuleReport(name=item["name"], state=item["state"], code=item["code"], message=item["message"])
         for item in row.modules
