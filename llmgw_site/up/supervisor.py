@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -255,7 +256,8 @@ class Supervisor:
         while True:
             await asyncio.sleep(LOGS_EVERY)
             for name in list(self._services):
-                bound_log(self._config.data / "logs" / f"{name}.log")
+                with suppress(OSError):  # tried again with the next look
+                    bound_log(self._config.data / "logs" / f"{name}.log")
 
     # --- stop
 
