@@ -31,7 +31,7 @@ def create(
         raise _both()
     provider = Provider(name=name, url=checked_url(url), api_key_file=api_key_file, enabled=enabled)
     if api_key:
-        provider.sealed_key, provider.key_digest = _sealed(provider, api_key)
+        provider.sealed_key, provider.key_digest = _sealed(provider, checked_key(api_key, param="api_key"))
     return rows.add(provider, actor=actor, message=f"provider {name} added")
 
 
@@ -62,7 +62,7 @@ def set_key(*, actor: str, provider: Provider, key: str) -> Provider:
     """Keep this key for it, in place of any other. It is not shown again."""
     if rows.lock(provider).api_key_file:
         raise _both()
-    sealed, digest = _sealed(provider, key)
+    sealed, digest = _sealed(provider, checked_key(key))
     return _keep(
         actor, provider, sealed, digest, kind="provider_key_set", message=f"key of provider {provider.name} set"
     )
@@ -99,22 +99,22 @@ def checked_url(text: str) -> str:
     return url
 
 
-def checked_key(text: str) -> str:
-    """A key as a header carries it. Raises Refused, without showing it."""
+def checked_key(text: str, *, param: str = "key") -> str:
+    """A key as a header carries it. Raises Refused, without showing it; `param`: what the caller named it."""
     key = plain_key(text)
     if key is None:
         raise Refused(
             Kind.INVALID,
             "invalid_value",
-            "key: one line of printable ASCII without spaces is needed, 1 to 4096 characters.",
-            param="key",
+            f"{param}: one line of printable ASCII without spaces is needed, 1 to 4096 characters.",
+            param=param,
         )
     return key
 
 
 def _sealed(provider: Provider, text: str) -> tuple[str, str]:
-    """A key, sealed, and a digest that names it. The digest is of the sealed text: it tells nothing of the key."""
-    sealed = seal(checked_key(text), secret=settings.SECRET_KEY, about=str(provider.pk))
+    """A checked key, sealed, and a digest that names it. The digest is of the sealed text: it tells nothing of the key."""
+    sealed = seal(text, secret=settings.SECRET_KEY, about=str(provider.pk))
     return sealed, hashlib.sha256(sealed.encode()).hexdigest()
 
 

@@ -73,6 +73,7 @@ def test_f31_a_providers_key_is_found_nowhere(caller: Caller, caplog: pytest.Log
         ({"name": "a", "url": "https://u:p@x/v1"}, "invalid_value", "url"),
         ({**ACME, "sealed_key": "x"}, "unknown_field", "sealed_key"),
         ({**ACME, "api_key_file": "x"}, "invalid_value", "api_key_file"),
+        ({**ACME, "api_key": "two words"}, "invalid_value", "api_key"),
         ({**ACME, "enabled": "perhaps"}, "invalid_value", "enabled"),
     ],
 )
