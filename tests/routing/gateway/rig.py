@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,6 +21,7 @@ from routing.domain.snapshot import KeyEntry, ModelEntry, Snapshot
 from routing.gateway import lifespan
 from tests.fakes.scripted_engine import ScriptedEngine
 from tests.routing.gateway.listening import listening
+from tests.routing.gateway.scripted import until
 
 KEY = keys.make(keys.KEY_PREFIX, entropy=b"a" * 32)
 NARROW = keys.make(keys.KEY_PREFIX, entropy=b"b" * 32)  # may use `tiny` only
@@ -97,14 +97,6 @@ class Rig:
 def ask(script: Any = "hello", *, model: str = TINY, **fields: Any) -> dict[str, Any]:
     text = script if isinstance(script, str) else json.dumps(script)
     return {"model": model, "messages": [{"role": "user", "content": text}], **fields}
-
-
-async def until(condition: Callable[[], Any], *, seconds: float = 5.0) -> None:
-    """Wait for a condition."""
-    end = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < end, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 def config_for(folder: Path, **changes: Any) -> Config:
