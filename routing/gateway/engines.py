@@ -14,7 +14,9 @@ from typing import Any
 from llmgw_site.lib.units import MIB
 from routing.domain.choose import Seat
 from routing.domain.engines import facts_in, requests_in
+from routing.gateway.asking import Asking
 from routing.gateway.load import Flights
+from routing.gateway.remote import whole
 from routing.gateway.table import View
 from routing.gateway.upstream import Target, Upstream, UpstreamError
 
@@ -36,16 +38,10 @@ class Engines:
         self._flights = flights
         self._view = view
         self._due: dict[tuple[str, Seat], float] = {}  # by what is asked, and whom
-        self._under_way: dict[tuple[str, Seat], asyncio.Task[None]] = {}
+        self._under_way: Asking[tuple[str, Seat]] = Asking()
 
     async def run(self) -> None:
-        try:
-            while True:
-                self.look()
-                await asyncio.sleep(LOOK)
-        finally:
-            for task in self._under_way.values():
-                task.cancel()
+        await self._under_way.run(self.look, LOOK)
 
     def look(self) -> None:
         """Begin to ask whoever is due; forget those that are gone."""
@@ -53,8 +49,7 @@ class Engines:
         seats = {seat for route in routes for seat in route.seats}
         several = {seat for route in routes if len(route.seats) > 1 for seat in route.seats}
         self._keep(seats, several)
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         wanted: list[tuple[str, Seat, Callable[[Seat], Awaitable[None]]]] = [
             ("facts", seat, self._ask_facts) for seat in seats if seat.replica_id not in self.facts
         ]
@@ -64,8 +59,7 @@ class Engines:
             if key in self._under_way or now < self._due.get(key, 0.0):
                 continue
             self._due[key] = now + (AGAIN if what == "facts" else OFTEN)
-            task = self._under_way[key] = loop.create_task(self._ask(key, ask))
-            task.add_done_callback(lambda _, key=key: self._under_way.pop(key, None))  # type: ignore[misc]
+            self._under_way.begin(key, self._ask(key, ask), whom=seat.replica_id)
 
     def _keep(self, seats: set[Seat], several: set[Seat]) -> None:
         names, counted = {seat.replica_id for seat in seats}, {seat.replica_id for seat in several}
@@ -97,8 +91,6 @@ class Engines:
 
     async def _get(self, seat: Seat, path: bytes) -> bytes:
         headers = [(b"authorization", f"Bearer {seat.key}".encode()), (b"accept-encoding", b"identity")]
-        parts: list[bytes] = []
-        size = 0
         async with asyncio.timeout(TIMEOUT):
             response = await self._upstream.request(
                 Target(seat.host, seat.port),
@@ -108,14 +100,7 @@ class Engines:
                 first_byte_timeout=TIMEOUT,
                 idle_timeout=TIMEOUT,
             )
-            try:
-                while piece := await response.read():
-                    parts.append(piece)
-                    size += len(piece)
-                    if size > MOST:
-                        raise ValueError("the answer is too large")
-            finally:
-                response.abort()
+            body = await whole(response, MOST)
         if response.status != 200:
             raise ValueError(f"status {response.status}")
-        return b"".join(parts)
+        return body

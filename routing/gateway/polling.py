@@ -8,7 +8,6 @@ question has its own time, size and task, so one slow node, or one that answers 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Awaitable
 from typing import Protocol
@@ -23,6 +22,7 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.units import KIB, MIB
 from routing.domain.offers import NodeOffers, bounded
+from routing.gateway.asking import Asking
 from routing.gateway.peers import Cluster, Peers
 from routing.gateway.remote import Answer
 from routing.gateway.upstream import UpstreamError
@@ -62,17 +62,11 @@ class Poller:
         self._asked: dict[str, MapNode] = {}  # by node id
         self._due: dict[str, float] = {}  # the same: when next, monotonic
         self._seen: dict[str, tuple[object, ...]] = {}  # what of a node, when it changes, is a reason to ask at once
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._under_way: Asking[str] = Asking()  # by node id
         self._failing: dict[str, str] = {}  # node id to what is wrong; logged when it changes
 
     async def run(self) -> None:
-        try:
-            while True:
-                self.look()
-                await asyncio.sleep(LOOK)
-        finally:
-            for task in self._under_way.values():
-                task.cancel()
+        await self._under_way.run(self.look, LOOK)
 
     def look(self) -> None:
         """Begin to ask whoever is due."""
@@ -89,14 +83,7 @@ class Poller:
                 break
             if node_id not in self._under_way:
                 self._due[node_id] = now + self._refresh
-                task = asyncio.get_running_loop().create_task(self._one(nodes[node_id]))
-                self._under_way[node_id] = task
-                task.add_done_callback(functools.partial(self._ended, node_id))
-
-    def _ended(self, node_id: str, task: asyncio.Task[None]) -> None:
-        self._under_way.pop(node_id, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            event(log, "peer_not_asked", level=logging.ERROR, node_id=node_id, error=repr(error)[:300])
+                self._under_way.begin(node_id, self._one(nodes[node_id]), whom=node_id)
 
     def _nodes(self) -> dict[str, MapNode]:
         """Who is to be asked."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cluster.domain.modules import MapNode
 from llmgw_site.lib.units import MIB
 from routing.gateway.membership import Members
-from routing.gateway.upstream import Broken, Headers, TooSlow, Upstream
+from routing.gateway.upstream import Broken, Headers, Response, TooSlow, Upstream
 
 MOST = 4 * MIB
 """Bytes of an answer that are read."""
@@ -33,8 +33,6 @@ class Remote:
         headers = self._members.sign(node, method=method, path=path, body=body)
         if body:
             headers.append((b"content-type", b"application/json"))
-        parts: list[bytes] = []
-        size = 0
         try:
             async with asyncio.timeout(timeout):
                 response = await self._upstream.request(
@@ -46,14 +44,22 @@ class Remote:
                     first_byte_timeout=timeout,
                     idle_timeout=timeout,
                 )
-                try:
-                    while piece := await response.read():
-                        parts.append(piece)
-                        size += len(piece)
-                        if size > MOST:
-                            raise Broken("the answer is too large", headers_received=True)
-                finally:
-                    response.abort()
+                answered = await whole(response, MOST)
         except TimeoutError:
             raise TooSlow("idle", timeout) from None
-        return Answer(status=response.status, headers=response.headers, body=b"".join(parts))
+        return Answer(status=response.status, headers=response.headers, body=answered)
+
+
+async def whole(response: Response, most: int) -> bytes:
+    """A body read to its end. Raises UpstreamError: Broken over `most` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while piece := await response.read():
+            parts.append(piece)
+            size += len(piece)
+            if size > most:
+                raise Broken("the answer is too large", headers_received=True)
+    finally:
+        response.abort()
+    return b"".join(parts)
