@@ -184,6 +184,11 @@ class Cluster:
         sent = {**({"x-request-id": request_id} if request_id else {}), **(headers or {})}
         return self.request("POST", "/v1/chat/completions", via=via, json=body, headers=sent, timeout=timeout)
 
+    def outcome(self, model: str = MODEL, **more: Any) -> str:
+        """How one chat ended, for a comparison that tells why it failed: `200`, or the status with what was answered."""
+        answer = self.chat(model, **more)
+        return "200" if answer.status_code == 200 else f"{answer.status_code} {answer.text}"
+
     def went(self, request_id: str) -> list[str]:
         """Nodes that a request with this id was passed on to by another node, once for each time."""
         return [name for name, link in self.links.links.items() for _ in range(link.reached[request_id])]

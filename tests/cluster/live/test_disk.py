@@ -47,8 +47,8 @@ def test_a_node_with_a_full_disk_serves_on_and_catches_up_when_there_is_room(
             pass
     names = [an_id() for _ in range(5)]
     for name in names:
-        assert cluster.chat("tiny-full", via="i4", request_id=name).status_code == 200
-        assert cluster.chat("tiny-full").status_code == 200
+        assert cluster.outcome("tiny-full", via="i4", request_id=name) == "200"
+        assert cluster.outcome("tiny-full") == "200"
     key = cluster.api().post("keys", {"name": an_id(), "project": "default"})[
         "key"
     ]  # a snapshot that cannot be written
@@ -64,7 +64,7 @@ def test_a_node_with_a_full_disk_serves_on_and_catches_up_when_there_is_room(
     )
     assert node.missing() == ()
     name = an_id()
-    assert cluster.chat("tiny-full", via="i4", request_id=name).status_code == 200
+    assert cluster.outcome("tiny-full", via="i4", request_id=name) == "200"
     wait_for(
         lambda: name in {row["request_id"] for row in cluster.api().all("usage", page_size=500)},
         seconds=fair(15), what="a record of after", every=0.3,

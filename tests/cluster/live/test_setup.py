@@ -110,4 +110,4 @@ def test_a_setup_that_cannot_work_is_refused_with_the_reason_and_changes_nothing
         cluster.setup(nodes)
     assert len(str(refused.value)) > 30
     assert cluster.api().get("cluster/setup") == before
-    assert cluster.chat(MODEL).status_code == 200
+    assert cluster.outcome(MODEL) == "200"

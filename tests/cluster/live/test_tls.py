@@ -50,7 +50,7 @@ def test_nodes_that_advertise_https_verify_each_other_by_certificate(cluster: Cl
             every=0.3,
         )  # type: ignore[misc]
     name = an_id()
-    assert cluster.chat("tiny-secret", request_id=name).status_code == 200
+    assert cluster.outcome("tiny-secret", request_id=name) == "200"
     assert "i4" not in cluster.went(name), "what passes the link is no plain text"
     wait_for(lambda: i4.id in members_of(i5).nodes, seconds=fair(10), what="i5 to know i4")
     assert call(i5, i4, signer=i5).status_code == 200
@@ -62,7 +62,7 @@ def test_nodes_that_advertise_https_verify_each_other_by_certificate(cluster: Cl
     cluster.api().delete(f"nodes/{i5.id}")
     wait_for(lambda: _refused(copied, i4, signer=copied), seconds=fair(5), what="the removed node to be refused")
     assert call(copied, i4, signer=copied).json()["error"]["code"] == "node_removed"
-    assert cluster.chat("tiny-secret").status_code == 200
+    assert cluster.outcome("tiny-secret") == "200"
 
 
 def _refused(caller: Node | None, callee: Node, *, signer: Node) -> bool:
