@@ -1,7 +1,8 @@
 """The client listener's ASGI application: `/v1/*`, the health paths and the node endpoints are ours, all else is `web`'s.
 
-Every request under `/v1/`, a client's or one that another node passed on (`passed_on`), runs in one frame, which turns what goes wrong into an OpenAI error, notices a client that
-leaves, and settles it once: usage record, metrics, access log line.
+Every request under `/v1/`, a client's or one that another node passed on (`passed_on`), runs in one frame, which turns
+what goes wrong into an OpenAI error, notices a client that leaves, and settles it once: usage record, metrics, access
+log line.
 """
 
 from __future__ import annotations
