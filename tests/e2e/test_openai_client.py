@@ -165,12 +165,17 @@ def test_embeddings(stack: Stack) -> None:
 
 def test_a_client_that_leaves_frees_the_engine(stack: Stack) -> None:
     with stack.openai() as client:
-        answer = client.chat.completions.with_raw_response.create(
-            model=MODEL, messages=HELLO, stream=True, max_tokens=1_000_000, extra_body={"ignore_eos": True}
-        )
-        stream = answer.parse()
-        next(iter(stream))
-        assert busy_slots(stack) == 1
+        for _ in range(10):  # on a busy machine all that fits the context may have been said before we look
+            answer = client.chat.completions.with_raw_response.create(
+                model=MODEL, messages=HELLO, stream=True, max_tokens=1_000_000, extra_body={"ignore_eos": True}
+            )
+            stream = answer.parse()
+            next(iter(stream))
+            if busy_slots(stack) == 1:
+                break
+            stream.close()
+        else:
+            pytest.fail("the engine was never seen at work")
         stream.close()
     wait_for(lambda: busy_slots(stack) == 0, seconds=fair(2), what="the engine to be free")
     assert usage_of(stack, answer.headers["x-request-id"])["outcome"] == "client_gone"
@@ -184,5 +189,6 @@ def busy_slots(stack: Stack) -> int:
         f"http://{engine['host']}:{engine['port']}/slots",
         headers={"authorization": f"Bearer {engine['key']}"},
         trust_env=False,
+        verify=False,
     ).json()
     return sum(slot["is_processing"] for slot in slots)
