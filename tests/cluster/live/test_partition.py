@@ -151,7 +151,7 @@ def test_a_node_whose_clock_jumps_an_hour_goes_on_calling_and_being_called(clust
         node.skew(3600 * hours)
         wait_for(
             lambda: (
-                abs(node.file("cluster/module-map.json")["offset"] + 3600 * hours) < 60  # its agent knows
+                abs(node.file("cluster/module-map.json")["offset"] + 3600 * hours) < 60  # noqa: B023 - called in this turn
                 and cluster.answers("tiny-late")
                 and cluster.answers(via="i4")
                 and cluster.states()["i4"] == "online"
