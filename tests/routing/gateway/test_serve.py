@@ -19,6 +19,7 @@ import pytest
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
 from routing.gateway import lifespan, serve
+from tests.processes import fair, free_port
 from tests.routing.gateway.listening import configured
 from tests.routing.gateway.scripted import connected, until
 
@@ -27,12 +28,7 @@ NAMES = ("LLMGW_PORT", "LLMGW_NODE_PORT", "LLMGW_METRICS_PORT")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    handles = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [handle.getsockname()[1] for handle in handles]
-    for handle in handles:
-        handle.close()
-    return ports
+    return [free_port() for _ in range(count)]
 
 
 class Process:
@@ -78,7 +74,7 @@ async def answers(port: int, path: bytes) -> int:
 
 
 async def ready(process: Process) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(fair(15)):
         while await answers(process.metrics, b"/metrics") == 0:
             assert process.child is not None
             assert process.child.poll() is None, process.stderr()
