@@ -54,7 +54,9 @@ async def test_200_requests_with_the_gateway_killed_at_random_give_one_record_ea
                 wait_for, lambda ended=ended: len(reached) >= ended, seconds=fair(60), what="requests"
             )
             await asyncio.sleep(dice.random() * 0.1)
-            pid = await asyncio.to_thread(wait_for, lambda: stack.pid("gateway"), seconds=fair(20), what="the gateway")
+            pid = await asyncio.to_thread(
+                wait_for, lambda: stack.pid("gateway"), seconds=fair(20), what="the gateway", every=0.1
+            )
             os.kill(pid, signal.SIGKILL)
 
     limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)
