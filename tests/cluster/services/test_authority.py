@@ -62,7 +62,9 @@ def test_a_certificate_is_the_nodes_and_says_what_it_may_be_used_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "csr", ["", "x", a_csr(rsa.generate_private_key(65537, 2048)), a_csr(ec.generate_private_key(ec.SECP384R1()))]
+    "csr",
+    ["", "x", a_csr(rsa.generate_private_key(65537, 2048)), a_csr(ec.generate_private_key(ec.SECP384R1()))],
+    ids=["empty", "letter", "RSA", "P-384"],
 )
 def test_other_requests_are_refused(csr: str) -> None:
     with pytest.raises(Refused) as refused:
