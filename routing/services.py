@@ -44,11 +44,11 @@ def publish() -> str:
     """
     now = cluster.database_now()
     fresh = selectors.digest(selectors.compile_snapshot(now=now))
-    current = selectors.published()
-    if current is not None and current.digest == fresh:
+    current, epoch = selectors.published(), identity.ensure_identity().epoch
+    if current is not None and current.digest == fresh and current.epoch == epoch:
         return current.version
-    epoch = identity.ensure_identity().epoch
     with plan_lock():
+        epoch = identity.ensure_identity().epoch  # the store may have another name by now
         snapshot = selectors.compile_snapshot(now=now)
         fresh = selectors.digest(snapshot)
         current = selectors.published()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +16,7 @@ from django.utils import timezone
 from catalog.models import ApiKey, Model
 from catalog.services import keys
 from cluster.selectors import database_now
+from cluster.services import identity
 from cluster.wire import Hardware, WireError, from_dict
 from llmgw_site.lib.units import GIB
 from routing import selectors, services
@@ -51,6 +54,33 @@ def test_the_version_rises_only_when_something_that_nodes_act_on_changed() -> No
     assert second == f"{epoch}:{int(counter) + 1}"
     assert published().models[0].code == "model_disabled"
     assert published().models[0].replicas == ()
+
+
+def test_a_store_that_got_another_name_publishes_under_it_though_nothing_else_changed() -> None:
+    a_model_row()
+    first = services.publish()
+    epoch, _ = first.rsplit(":", 1)
+    identity.begin_epoch(epoch)
+    second = services.publish()
+    assert second == f"{identity.ensure_identity().epoch}:1"
+    assert second != first
+    assert services.publish() == second
+
+
+def test_a_store_that_gets_another_name_while_it_publishes_publishes_under_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a_model_row()
+    lock = services.plan_lock
+
+    @contextmanager
+    def renamed() -> Iterator[None]:
+        identity.begin_epoch(identity.ensure_identity().epoch)
+        with lock():
+            yield
+
+    monkeypatch.setattr(services, "plan_lock", renamed)
+    assert services.publish() == f"{identity.ensure_identity().epoch}:1"
 
 
 def test_memory_that_changes_by_a_little_makes_no_new_version() -> None:
