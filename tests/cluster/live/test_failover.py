@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -125,6 +126,9 @@ def test_a_node_that_accepts_and_never_answers_is_not_asked_twice_and_hurts_nobo
     row = cluster.api().find("models", model, noun="model")
     cluster.api().patch(f"models/{row['id']}", {"first_byte_timeout": 2})
     (home,) = cluster.ready(model)
+    for node in ("e1", "r1", home):
+        known = partial(_goes_by, cluster, node, model, 2.0)
+        wait_for(known, seconds=fair(10), what=f"{node} to know the timeout", every=0.1)
     wait_for(lambda: cluster.answers(model), seconds=fair(10), what="the model to answer", every=0.2)
     cluster[home].link.set("mute")
     name = an_id()
@@ -135,6 +139,14 @@ def test_a_node_that_accepts_and_never_answers_is_not_asked_twice_and_hurts_nobo
     assert [node for node in cluster.went(name) if node in INFERENCE] == [home]
     for _ in range(4):
         assert cluster.outcome(EXTERNAL) == "200"
+
+
+def _goes_by(cluster: Cluster, node: str, model: str, timeout: float) -> bool:
+    """Whether the gateway of a node has taken over a snapshot with this first-byte timeout of the model."""
+    snapshot = cluster[node].file("cluster/snapshot.json")
+    found = [item["first_byte_timeout"] for item in snapshot.get("models", ()) if item["name"] == model]
+    taken = {line["version"] for line in cluster[node].logged() if line["event"] == "snapshot_taken"}
+    return found == [timeout] and snapshot["version"] in taken
 
 
 def test_a_stream_that_breaks_ends_with_an_error_event_and_is_recorded_as_failed(one_router: Cluster) -> None:
