@@ -3,7 +3,7 @@
 # Arguments go to pytest. One worker keeps the tests that share a running stack (--dist loadgroup).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-pytest=(.venv/bin/pytest -n "${JOBS:-2}" --dist loadgroup)
+pytest=(.venv/bin/pytest -n "${JOBS:-3}" --dist loadgroup)
 loud() { printf '\n!!! %s\n\n' "$*" >&2; }
 
 left_out=

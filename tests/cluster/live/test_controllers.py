@@ -59,8 +59,8 @@ def test_nodes_serve_on_without_any_controller_and_no_usage_is_lost(cluster: Clu
 @pytest.mark.parametrize(
     "services",
     [
-        ("web", "worker"),
         ("web",),
+        pytest.param(("web", "worker"), marks=pytest.mark.prove),
         pytest.param(("worker",), marks=pytest.mark.prove),
         pytest.param(("gateway",), marks=pytest.mark.prove),
     ],

@@ -25,7 +25,7 @@ from cluster.wire import to_dict
 from tests.cluster.rows import Machine, a_ready_replica, report, tick
 from tests.rows import a_user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]  # thousands of queries
 T = 1_800_000_000.0
 MARK = "1234567890.125"
 """Stands for the clock in compiled queries, until they run."""
@@ -108,7 +108,12 @@ class World:
             self.round(looks=False)
 
 
-@pytest.fixture(params=[(1.0, 4.0, 8.0), (30.0, 90.0, 300.0)], ids=["short", "default"])
+@pytest.fixture(
+    params=[
+        pytest.param((1.0, 4.0, 8.0), id="short", marks=pytest.mark.prove),
+        pytest.param((30.0, 90.0, 300.0), id="default"),
+    ]
+)
 def world(request: pytest.FixtureRequest, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     heartbeat, stale, offline = request.param
     settings.CONFIG = replace(settings.CONFIG, heartbeat=heartbeat, stale_after=stale, offline_after=offline)
