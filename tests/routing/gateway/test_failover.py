@@ -12,6 +12,7 @@ import pytest
 
 from routing.domain.snapshot import ModelEntry
 from routing.gateway import dispatch
+from tests.processes import fair
 from tests.routing.gateway.hops import Many, Site, chain, closed_port, deaf, many
 from tests.routing.gateway.rig import TINY, ask, until
 from tests.routing.gateway.scripted import Peer
@@ -319,7 +320,7 @@ async def test_f27_a_client_that_leaves_is_noticed_by_the_engine_over_two_hops(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await until(lambda: worker.engine.last.aborted_at is not None)
-        assert asyncio.get_running_loop().time() - left < 5.0  # well under a second on a calm machine
+        assert asyncio.get_running_loop().time() - left < fair(1.0)
         await town.idle()
         record = await edge.record()
         assert (record.outcome, record.status, record.code) == ("client_gone", 499, "client_gone")
