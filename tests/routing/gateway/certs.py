@@ -42,7 +42,7 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def give(self, folder: Path, node_id: str) -> str:
+    def give(self, folder: Path, node_id: str, *, days_left: float = 1.0) -> str:
         """Write a node's files; the serial of its certificate, as the map lists revoked ones."""
         key = ec.generate_private_key(ec.SECP256R1())
         now, serial = datetime.now(tz=UTC), x509.random_serial_number()
@@ -53,7 +53,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(serial)
             .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
+            .not_valid_after(now + timedelta(days=days_left))
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(tls_name(node_id))]), critical=False)
             .add_extension(
                 x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),

@@ -132,6 +132,19 @@ async def test_a_certificate_of_another_ca_gets_no_connection(tmp_path: Path) ->
                 await client.get("/healthz")
 
 
+async def test_a_certificate_that_has_run_out_is_refused_on_both_sides(tmp_path: Path) -> None:
+    authority = Authority()
+    async with pair(tmp_path, authority) as (_, edge, worker):
+        authority.give(tmp_path, edge.node_id, days_left=-0.1)
+        async with httpx.AsyncClient(base_url=worker.node.address, verify=context(tmp_path)) as client:
+            with pytest.raises(httpx.TransportError):
+                await client.get("/healthz")
+        authority.give(worker.node.config.tls_folder, worker.node_id, days_left=-0.1)
+        worker.gateway.members.certificates.look()
+        assert code(await edge.chat()) == (502, "upstream_unreachable")
+        assert worker.asked == 0
+
+
 async def test_a_revoked_certificate_is_refused_on_both_sides(tmp_path: Path) -> None:
     authority = Authority()
     async with pair(tmp_path, authority) as (town, edge, worker):
