@@ -8,8 +8,8 @@ from typing import TypeVar
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
-from catalog.domain.types import AdminView, KeyView, ModelView, ProfileView, ProviderView
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team
+from catalog.domain.types import AdminView, KeyView, ModelView, ProfileView, ProviderView, QuotaView
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Quota, Team
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=models.Model)
@@ -44,6 +44,10 @@ def model_views() -> tuple[ModelView, ...]:
             name=row.name,
             enabled=row.enabled,
             replicas=row.replicas,
+            max_replicas=row.max_replicas,
+            rest_after=row.rest_after,
+            priority_class=row.priority_class,
+            scope_id=row.project_id or row.team_id or row.organisation_id or "",
             created_at=row.created_at.timestamp(),
             weights_path=row.weights_path,
             weights_size=row.weights_size,
@@ -77,6 +81,35 @@ def _profile_view(row: Profile) -> ProfileView:
         start_timeout=row.start_timeout,
         drain_timeout=row.drain_timeout,
         nodes=tuple(row.nodes),
+        labels=row.labels,
+        gpus_per_node=row.gpus_per_node,
+        tp=row.tp,
+        pp=row.pp,
+        card_classes=tuple(row.card_classes),
+        card_memory=row.card_memory,
+    )
+
+
+def scope_views() -> tuple[QuotaView, ...]:
+    """The whole tenancy tree with its quotas; none of it where no quota is set. At most four queries."""
+    quotas = {item.project_id or item.team_id or item.organisation_id: item for item in Quota.objects.all()}
+    if not quotas:
+        return ()
+    rows = [
+        *((row, "organisation", "") for row in Organisation.objects.all()),
+        *((row, "team", row.organisation_id) for row in Team.objects.all()),
+        *((row, "project", row.team_id) for row in Project.objects.all()),
+    ]
+    return tuple(
+        QuotaView(
+            scope_id=row.pk,
+            kind=kind,
+            name=row.name,
+            parent_id=parent,
+            guarantee=quotas[row.pk].guarantee if row.pk in quotas else {},
+            limit=quotas[row.pk].limit if row.pk in quotas else {},
+        )
+        for row, kind, parent in rows
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,6 @@ import orjson
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
-from django.db.models.fields.json import KeyTransform
 
 from catalog import selectors as catalog
 from catalog.domain.facts import facts_from_dict
@@ -85,12 +85,13 @@ def digest_of(serve: Serve) -> str:
     """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
     its cards: they are its node's matter (`World.to_move`)."""
     told = to_dict(serve)
-    del told["memory"], told["v"], told["cards"]
+    del told["memory"], told["v"], told["cards"], told["card_memory"]
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def world(now: float | None = None) -> World:
-    """Everything that decisions need. Six queries, however many rows; one more where no time is given."""
+    """Everything that decisions need. Eight queries, however many rows; one more where no time is given, three where
+    there are quotas."""
     return picture(now)[0]
 
 
@@ -99,40 +100,96 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     now = database_now() if now is None else now
     listening = listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first())
     serves: dict[str, Serve] = {}
-    models = tuple(_model_view(item, serves) for item in catalog.model_views())
+    standings = {row.model_id: row for row in ModelStanding.objects.all()}
+    models = tuple(_model_view(item, serves, standings.get(item.model_id)) for item in catalog.model_views())
     setup = cluster_setup()
     rows = Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
     nodes = tuple(node_view(node, setup, listening, now) for node in rows)
-    told = Replica.objects.defer("serve", "log_tail", "why").annotate(cards=KeyTransform("cards", "serve"))
-    replicas = tuple(replica_view(row) for row in told.order_by("id"))
-    return World(models=models, nodes=nodes, replicas=replicas), serves
+    replicas = tuple(replica_view(row) for row in Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
+    scopes = tuple(
+        ScopeView(
+            id=item.scope_id,
+            kind=item.kind,
+            name=item.name,
+            parent=item.parent_id,
+            guarantee=amount_of(item.guarantee),
+            limit=amount_of(item.limit),
+        )
+        for item in catalog.scope_views()
+    )
+    claims = tuple(
+        Claim(model_id=row.model_id, shares=shares_of(row.claim), until=row.claim_until)
+        for row in standings.values()
+        if row.claim
+    )
+    pack = settings.CONFIG.placement == "pack"
+    made = World(models=models, nodes=nodes, replicas=replicas, scopes=scopes, claims=claims, pack=pack)
+    return made, serves
 
 
-def _model_view(model: CatalogModel, serves: dict[str, Serve]) -> ModelView:
+def _model_view(model: CatalogModel, serves: dict[str, Serve], standing: ModelStanding | None) -> ModelView:
     profiles = []
     for profile in model.profiles:
         serve = serves[profile.profile_id] = serve_of(model, profile)
-        profiles.append(
-            ProfileView(
-                id=profile.profile_id,
-                name=profile.name,
-                engine=profile.engine,
-                digest=digest_of(serve),
-                memory=serve.memory,
-                threads=profile.threads,
-                priority=profile.priority,
-                nodes=profile.nodes,
-            )
-        )
+        profiles.append(_profile_view(profile, serve))
+    on_demand = model.replicas == 0 and bool(model.max_replicas)
+    klass = model.priority_class or ("opportunistic" if on_demand else "standard")
     return ModelView(
         id=model.model_id,
         name=model.name,
         enabled=model.enabled,
-        wanted=model.replicas,
+        base=model.replicas,
+        most=model.max_replicas,
+        klass=Klass[klass.upper()],
+        rest_after=settings.CONFIG.rest_after if model.rest_after is None else model.rest_after,
+        standing=standing_of(standing) if standing else Standing(),
+        owner=model.scope_id,
         profiles=tuple(profiles),
         external=model.external,
         provider_enabled=model.provider_enabled,
     )
+
+
+def _profile_view(profile: CatalogProfile, serve: Serve) -> ProfileView:
+    return ProfileView(
+        id=profile.profile_id,
+        name=profile.name,
+        engine=profile.engine,
+        digest=digest_of(serve),
+        memory=serve.memory,
+        threads=profile.threads,
+        priority=profile.priority,
+        nodes=profile.nodes,
+        labels=tuple(sorted(profile.labels.items())),
+        cards=profile.tp or profile.gpus_per_node,
+        card_classes=profile.card_classes,
+        card_memory=profile.card_memory,
+        even=profile.engine == "vllm",
+        span=profile.pp,
+    )
+
+
+def standing_of(row: ModelStanding) -> Standing:
+    values = {item.name: getattr(row, item.name) for item in fields(Standing)}
+    return Standing(**{**values, "restarting": tuple(row.restarting)})
+
+
+def shares_of(rows: list[dict[str, Any]]) -> tuple[Share, ...]:
+    """Shares as a column keeps them."""
+    return tuple(
+        Share(
+            node_id=item["node_id"],
+            memory=item["memory"],
+            cores=item["cores"],
+            cards=tuple((uuid, size) for uuid, size in item["cards"]),
+        )
+        for item in rows
+    )
+
+
+def amount_of(amount: Mapping[str, Any]) -> Amount:
+    cards = tuple(sorted(amount.get("cards", {}).items()))
+    return Amount(cards=cards, cores=amount.get("cores"), memory=amount.get("memory"))
 
 
 def clock() -> tuple[health.Listening, float]:
@@ -159,7 +216,6 @@ def is_member(node_id: str) -> bool:
 
 def node_view(node: Node, setup: Setup, listening: health.Listening, now: float) -> NodeView:
     hardware: dict[str, Any] = node.hardware
-    cards = tuple(item["uuid"] for item in hardware.get("cards", ()))
     return NodeView(
         id=node.id,
         name=node.name,
@@ -171,8 +227,21 @@ def node_view(node: Node, setup: Setup, listening: health.Listening, now: float)
         modules=_modules(node, setup),
         maintenance=node.maintenance,
         maintenance_why=node.maintenance_why,
-        cards=cards,
-        cards_maintenance={uuid: item["state"] for uuid, item in node.cards_maintenance.items()},
+        cards=tuple(_card_view(item, node.cards_maintenance) for item in hardware.get("cards", ())),
+        labels=node.labels,
+        fabric=node.fabric,
+    )
+
+
+def _card_view(report: Mapping[str, Any], maintenance: Mapping[str, Any]) -> CardView:
+    uuid = report["uuid"]
+    return CardView(
+        uuid=uuid,
+        klass=report.get("name", ""),
+        memory_total=report.get("memory_total") or 0,
+        foreign=report.get("memory_foreign") or 0,
+        problem=report.get("problem", ""),
+        maintenance=maintenance.get(uuid, {}).get("state", ""),
     )
 
 
@@ -198,13 +267,15 @@ def replica_view(row: Replica) -> ReplicaView:
         generation=row.generation,
         run=row.run,
         digest=row.digest,
-        reserved=row.reserved,
+        shares=shares_of(row.shares) or (Share(node_id=row.node_id, memory=row.reserved),),
         state=ReplicaState(row.state),
         state_since=unix(row.state_since),
         code=row.code,
         message=row.message,
         attempt=row.attempt,
-        cards=tuple(getattr(row, "cards", None) or ()),
+        in_flight=row.in_flight,
+        slots=row.slots or 1,
+        grown=row.grown,
     )
 
 

@@ -166,6 +166,8 @@ class CardReport:
     name: str = ""
     memory_total: int | None = None
     memory_used: int | None = None
+    memory_foreign: int | None = None  # held by processes that are not engines of ours
+    problem: str = ""  # why it must not be used: Xid or ECC errors, fallen off the bus; empty: healthy
     temperature_c: int | None = None
     power_w: float | None = None
     utilisation: float | None = None  # 0..1
@@ -262,7 +264,8 @@ class Serve:
     start_timeout: float = 0.0
     drain_timeout: float = 0.0
     memory: int = 0  # reserved
-    cards: tuple[str, ...] = ()  # UUIDs of the only cards that it may use; empty: any
+    cards: tuple[str, ...] = ()  # UUIDs of the cards that it uses; none: the processor
+    card_memory: tuple[int, ...] = ()  # bytes of each of them that it may use
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,12 @@ class ProfileView:
     start_timeout: float
     drain_timeout: float
     nodes: tuple[str, ...] = ()  # names of the only nodes that it may run on; none: any
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpus_per_node: int = 0
+    tp: int = 0
+    pp: int = 1
+    card_classes: tuple[str, ...] = ()
+    card_memory: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +51,7 @@ class ModelView:
     model_id: str
     name: str
     enabled: bool
-    replicas: int
+    replicas: int  # that shall run whatever the load
     created_at: float
     weights_path: str
     weights_size: int | None
@@ -54,6 +60,10 @@ class ModelView:
     owner: str  # name of the owning project; empty: everybody's
     facts: Mapping[str, Any] = field(default_factory=dict)
     profiles: tuple[ProfileView, ...] = ()
+    max_replicas: int | None = None
+    rest_after: float | None = None  # seconds; None: the setting
+    priority_class: str = ""
+    scope_id: str = ""  # of the organisation, team or project that owns it
     first_byte_timeout: float | None = None  # seconds; None: the node's setting
     idle_timeout: float | None = None
     provider_id: str = ""
@@ -85,3 +95,18 @@ class AdminView:
     sha256: str
     user: str
     expires_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaView:
+    """A part of the tenancy tree with what it is guaranteed and limited to; both empty where nobody set a quota.
+
+    An amount is `{"cards": {class: number}, "cores": n, "memory": bytes}`, each part of it optional.
+    """
+
+    scope_id: str
+    kind: str  # organisation | team | project
+    name: str
+    parent_id: str = ""
+    guarantee: Mapping[str, Any] = field(default_factory=dict)
+    limit: Mapping[str, Any] = field(default_factory=dict)

@@ -4,8 +4,9 @@ from catalog.models.events import Event
 from catalog.models.keys import ApiKey
 from catalog.models.profiles import Profile
 from catalog.models.providers import Provider
+from catalog.models.quotas import Quota
 from catalog.models.scopes import Organisation, Project, Team
 from catalog.models.served import Model
 from catalog.models.tokens import AdminToken
 
-__all__ = ["AdminToken", "ApiKey", "Event", "Model", "Organisation", "Profile", "Project", "Provider", "Team"]
+__all__ = ["AdminToken", "ApiKey", "Event", "Model", "Organisation", "Profile", "Project", "Provider", "Quota", "Team"]

@@ -15,6 +15,7 @@ MAX_SLOTS = 256
 MAX_THREADS = 1024
 MAX_MEMORY = 1 << 50
 MAX_SECONDS = 86_400
+MAX_CARDS = 64
 
 
 class Profile(models.Model):
@@ -44,6 +45,35 @@ class Profile(models.Model):
     )
     nodes = models.JSONField(
         default=list, blank=True, help_text="Names of the only nodes that it may run on, a list; empty: any."
+    )
+    labels = models.JSONField(
+        default=dict, blank=True, help_text="Labels that a node must have to run it, name and value; empty: any node."
+    )
+    gpus_per_node = models.PositiveIntegerField(
+        "cards",
+        default=0,
+        validators=[MaxValueValidator(MAX_CARDS)],
+        help_text="Cards of one node, layers divided over them (llama.cpp); 0: the processor.",
+    )
+    tp = models.PositiveIntegerField(
+        "tensor parallel",
+        default=0,
+        validators=[MaxValueValidator(MAX_CARDS)],
+        help_text="Cards of each node, every layer divided over all of them (vLLM).",
+    )
+    pp = models.PositiveIntegerField(
+        "pipeline parallel",
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_CARDS)],
+        help_text="Nodes of one fabric that share a replica, one stage each (vLLM).",
+    )
+    card_classes = models.JSONField(
+        default=list, blank=True, help_text="The only classes of cards that it may use, a list; empty: any."
+    )
+    card_memory = models.PositiveBigIntegerField(
+        default=0,
+        validators=[MaxValueValidator(MAX_MEMORY)],
+        help_text="Bytes of the cards of one node together; 0: estimated.",
     )
     args = models.JSONField("arguments", default=list, blank=True, help_text="Further arguments of the engine, a list.")
     env = models.JSONField("environment", default=dict, blank=True, help_text="Further variables of the engine.")
@@ -78,6 +108,16 @@ class Profile(models.Model):
             models.CheckConstraint(
                 condition=Q(context__lte=MAX_CONTEXT, threads__lte=MAX_THREADS, memory__lte=MAX_MEMORY),
                 name="catalog_profile_sizes_bounded",
+            ),
+            models.CheckConstraint(
+                condition=Q(gpus_per_node__lte=MAX_CARDS, tp__lte=MAX_CARDS, pp__gte=1, pp__lte=MAX_CARDS)
+                & Q(card_memory__lte=MAX_MEMORY),
+                name="catalog_profile_cards_bounded",
+            ),
+            models.CheckConstraint(
+                condition=~Q(engine="llama.cpp") | Q(tp=0, pp=1),
+                name="catalog_profile_llama_cpp_by_layers",
+                violation_error_message="llama.cpp divides a model by layers: write gpus_per_node instead of tp and pp.",
             ),
             models.CheckConstraint(
                 condition=Q(

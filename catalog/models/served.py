@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from catalog.models.fields import LABEL, id_field
 from catalog.models.providers import Provider
-from catalog.models.scopes import Project
+from catalog.choices import CLASSES
+from catalog.models.scopes import Organisation, Project, Team
 
 MODEL_NAME = r"\A[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z"
 MAX_REPLICAS = 10_000
@@ -37,7 +38,28 @@ class Model(models.Model):
     description = models.TextField(blank=True, max_length=4000)
     enabled = models.BooleanField(default=True, help_text="Off: requests are refused, running ones finish.")
     replicas = models.PositiveIntegerField(
-        default=1, validators=[MaxValueValidator(MAX_REPLICAS)], help_text="Copies that shall run."
+        default=1,
+        validators=[MaxValueValidator(MAX_REPLICAS)],
+        help_text="Copies that shall run whatever the load; 0 with a larger maximum: from the first request on.",
+    )
+    max_replicas = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(MAX_REPLICAS)],
+        help_text="Copies that may run under load; empty: no more than shall run.",
+    )
+    rest_after = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(MIN_TIMEOUT), MaxValueValidator(MAX_TIMEOUT)],
+        help_text="Seconds without a request until a model that runs on demand stops; empty: LLMGW_REST_AFTER.",
+    )
+    priority_class = models.CharField(
+        "class",
+        max_length=16,
+        blank=True,
+        choices=CLASSES,
+        help_text="Room of a lower class may be taken for it. Empty: opportunistic where it runs on demand, else standard.",
     )
     weights_path = models.CharField(max_length=1024, blank=True, help_text="File on the nodes that run it.")
     weights_size = models.PositiveBigIntegerField(null=True, blank=True, help_text="Bytes; empty: not known.")
@@ -83,6 +105,12 @@ class Model(models.Model):
     project = models.ForeignKey(
         Project, null=True, blank=True, on_delete=models.PROTECT, related_name="models", help_text="Its owner."
     )
+    team = models.ForeignKey(
+        Team, null=True, blank=True, on_delete=models.PROTECT, related_name="models", help_text="Its owner."
+    )
+    organisation = models.ForeignKey(
+        Organisation, null=True, blank=True, on_delete=models.PROTECT, related_name="models", help_text="Its owner."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -101,6 +129,26 @@ class Model(models.Model):
                 & ~Q(provider_model=""),
                 name="catalog_model_weights_or_provider",
                 violation_error_message="A model has weights, or a provider and the provider's name for it, not both.",
+            ),
+            models.CheckConstraint(
+                condition=Q(max_replicas__isnull=True) | Q(max_replicas__gte=F("replicas"), max_replicas__lte=MAX_REPLICAS),
+                name="catalog_model_max_replicas_bounded",
+                violation_error_message="A model's maximum of replicas is not below those that shall run.",
+            ),
+            models.CheckConstraint(
+                condition=Q(rest_after__isnull=True) | Q(rest_after__gte=MIN_TIMEOUT, rest_after__lte=MAX_TIMEOUT),
+                name="catalog_model_rest_after_bounded",
+            ),
+            models.CheckConstraint(
+                condition=Q(priority_class="") | Q(priority_class__in=[value for value, _ in CLASSES]),
+                name="catalog_model_class_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(team__isnull=True, organisation__isnull=True)
+                | Q(project__isnull=True, organisation__isnull=True)
+                | Q(project__isnull=True, team__isnull=True),
+                name="catalog_model_one_owner",
+                violation_error_message="A model has one owner: an organisation, a team or a project.",
             ),
             models.CheckConstraint(
                 condition=Q(first_byte_timeout__isnull=True)

@@ -1,21 +1,31 @@
-"""Hard checks of one profile on one node, a small function each. Every refusal says why, in words with figures."""
+"""Hard checks of one profile on one node. Every refusal has a code, and words with figures for whoever asks.
+
+A plan looks at each of thousands of nodes, so looking (`why_not`) makes no words; `refusals.words` makes them for the few
+nodes that are told. What a node is (`lasting`) is looked at apart from what it has left now (`passing`): nodes of one kind
+share the first answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from enum import StrEnum
 
 from cluster.domain.modules import Module
-from cluster.domain.states import REPLICA_LIVE, NodeState, ReplicaState
-from cluster.domain.types import NodeView, ProfileView, ReplicaView, World
-from llmgw_site.lib.units import MIB, format_bytes
+from cluster.domain.room import Room, card_margin, margin
+from cluster.domain.states import NodeState
+from cluster.domain.types import CardView, ModelView, NodeView, ProfileView
 
-MARGIN, MARGIN_SHARE = 512 * MIB, 0.10
-"""Memory of a node that is never given to engines: the smaller of the two (share of its total)."""
 PINNED = "pinned_elsewhere"
 """Code of a profile that may not run on this node."""
-_LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
+NOT_NOW = frozenset(
+    {
+        "node_stale", "node_offline", "node_cordoned", "node_drained", "cards_in_maintenance", "cards_unhealthy",
+        "no_cores_now", "no_memory_now", "no_card_memory_now", "no_disk_now",
+    }
+)  # fmt: skip
+"""Codes of what may change by itself; all others are for ever."""
+BUSY = frozenset({"no_cores_now", "no_memory_now", "no_card_memory_now"})
+"""Those of them that the end of a replica can mend."""
 
 
 class Answer(StrEnum):
@@ -24,107 +34,103 @@ class Answer(StrEnum):
     NEVER = "never"  # not without a change of node or profile
 
 
-@dataclass(frozen=True)
-class Verdict:
-    answer: Answer
-    code: str = ""
-    message: str = ""
+def answer_of(code: str) -> Answer:
+    return Answer.OK if not code else Answer.NOT_NOW if code in NOT_NOW else Answer.NEVER
 
 
-OK = Verdict(Answer.OK)
+def why_not(room: Room, profile: ProfileView, model: ModelView | None = None) -> str:
+    """The code of the first check that says no; empty if the profile can run there now."""
+    return lasting(room.node, profile) or passing(room, profile, model)
 
 
-def margin(node: NodeView) -> int:
-    return min(MARGIN, int(node.memory_total * MARGIN_SHARE))
-
-
-def holds_room(replica: ReplicaView) -> bool:
-    """Whether a replica's memory is its own: while it shall run, for one that has failed or stopped is started anew when
-    its agent or its module is; and then until nothing of it is left."""
-    return replica.run or replica.state in REPLICA_LIVE
-
-
-def room(world: World, node: NodeView, without: frozenset[str] = frozenset()) -> int:
-    """Bytes of memory that one more replica may take on this node, never below 0.
-
-    The smaller of what is not promised to others (total less margin less reservations) and what the machine has free
-    now, less what is promised to engines that are still loading. The second sees other programs.
-    """
-    there = [item for item in world.on_node(node.id) if holds_room(item) and item.id not in without]
-    promised = node.memory_total - margin(node) - sum(item.reserved for item in there)
-    loading = sum(item.reserved for item in there if item.state in _LOADING)
-    freed = sum(item.reserved for item in world.on_node(node.id) if item.id in without and item.state not in _LOADING)
-    free = node.memory_available + freed - margin(node) - loading
-    return max(0, min(promised, free))
-
-
-def pinned(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
-    if profile.may_run_on(node):
-        return OK
-    return Verdict(Answer.NEVER, PINNED, f"the profile may run only on {', '.join(profile.nodes)}")
-
-
-def online(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
-    """A node in maintenance that is off says both."""
-    if node.state is NodeState.ONLINE:
-        return OK
-    text = f"it is {node.state.value}" + (f" and {node.maintenance_words}" if node.maintenance else "")
-    return Verdict(Answer.NOT_NOW, "node_" + node.state.value, text)
-
-
-def module(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
-    if node.runs(Module.INFERENCE):
-        return OK
-    return Verdict(Answer.NEVER, "no_inference_module", "it does not run the module inference")
-
-
-def maintenance(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
-    """1. the node is in maintenance. 2. All of its cards are: without one an engine would quietly use the processor."""
-    if node.maintenance:  # 1
-        code = "node_drained" if node.drained else "node_cordoned"
-        return Verdict(Answer.NOT_NOW, code, f"it is {node.maintenance_words}")
-    if node.cards_out and not node.usable_cards:  # 2
-        return Verdict(Answer.NOT_NOW, "cards_in_maintenance", "all of its cards are in maintenance")
-    return OK
-
-
-def engine(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
+def lasting(node: NodeView, profile: ProfileView) -> str:
+    """Why a profile cannot run on a node of this kind; empty if it could, were the node empty. The state of the node and
+    its maintenance count here, for nodes of one kind share them too."""
+    if not profile.may_run_on(node):
+        return PINNED
+    if node.state is not NodeState.ONLINE:
+        return "node_" + node.state.value
+    if not node.runs(Module.INFERENCE):
+        return "no_inference_module"
+    if node.maintenance:
+        return "node_drained" if node.drained else "node_cordoned"
     if profile.engine not in node.engines:
-        return Verdict(Answer.NEVER, "engine_missing", f"it has no {profile.engine}")
-    problem = node.engines[profile.engine]
-    return Verdict(Answer.NEVER, "engine_broken", f"its {profile.engine} cannot run: {problem}") if problem else OK
+        return "engine_missing"
+    if node.engines[profile.engine]:
+        return "engine_broken"
+    if any(node.labels.get(key) != value for key, value in profile.labels):
+        return "label_missing"
+    if profile.span > 1 and not node.fabric:
+        return "no_fabric"
+    if profile.threads > node.cores:
+        return "too_few_cores"
+    if profile.memory > node.memory_total - margin(node):
+        return "too_little_memory"
+    return _lasting_cards(node, profile)
 
 
-def cores(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
-    if profile.threads <= node.cores:
-        return OK
-    text = f"the profile wants {profile.threads} threads and it has {node.cores} cores"
-    return Verdict(Answer.NEVER, "too_few_cores", text)
+def _lasting_cards(node: NodeView, profile: ProfileView) -> str:
+    if not profile.cards:
+        return ""
+    if len(node.cards) < profile.cards:
+        return "too_few_cards"
+    found = of_class(profile, node.cards)
+    if len(found) < profile.cards:
+        return "no_card_of_class"
+    most = sorted((card.memory_total - card_margin(card) for card in found), reverse=True)
+    return "" if holds(profile, most) else "too_little_card_memory"
 
 
-def memory(world: World, node: NodeView, profile: ProfileView, without: frozenset[str]) -> Verdict:
-    """1. more than the machine could ever give; 2. more than it can give now."""
-    most = node.memory_total - margin(node)
-    need = format_bytes(profile.memory)
-    if profile.memory > most:  # 1
-        text = f"it needs {need} of memory and the whole node can give {format_bytes(max(0, most))}"
-        return Verdict(Answer.NEVER, "too_little_memory", text)
-    left = room(world, node, without)
-    if profile.memory > left:  # 2
-        text = f"it needs {need} of memory and {format_bytes(left)} are free for it now"
-        return Verdict(Answer.NOT_NOW, "no_memory_now", text)
-    return OK
+def passing(room: Room, profile: ProfileView, model: ModelView | None = None) -> str:
+    """Why a profile cannot run on this node now, which could otherwise; empty if it can."""
+    node = room.node
+    if profile.threads > room.cores:
+        return "no_cores_now"
+    if profile.memory > room.memory:
+        return "no_memory_now"
+    if model is not None and node.disk_free is not None and node.disk_free < to_fetch(model, node):
+        return "no_disk_now"
+    if profile.cards:
+        left = room.top
+        if profile.card_classes:
+            left = tuple(sorted((free for _, free in cards_left(room, profile)), reverse=True))
+        if not holds(profile, left):
+            return _which_cards(room, profile)
+    return ""
 
 
-Check = Callable[[World, NodeView, ProfileView, frozenset[str]], Verdict]
-CHECKS: tuple[Check, ...] = (pinned, online, module, maintenance, engine, cores, memory)
+def to_fetch(model: ModelView, node: NodeView) -> int:
+    """Bytes of weights that do not lie on the node yet."""
+    return 0 if not model.weights or model.weights in node.weights else model.weights_size
 
 
-def feasible(world: World, node: NodeView, profile: ProfileView, without: Iterable[str] = ()) -> Verdict:
-    """The first check that says no, or OK. `without`: replicas to count as gone (they would be replaced)."""
-    gone = frozenset(without)
-    for check in CHECKS:
-        verdict = check(world, node, profile, gone)
-        if verdict.answer is not Answer.OK:
-            return verdict
-    return OK
+def of_class(profile: ProfileView, cards: Iterable[CardView]) -> list[CardView]:
+    """The cards that a profile may use by their class."""
+    return [card for card in cards if not profile.card_classes or card.klass in profile.card_classes]
+
+
+def cards_left(room: Room, profile: ProfileView) -> list[tuple[CardView, int]]:
+    """The cards of a node that a profile may use, with the bytes that are left of each."""
+    return [
+        (card, free)
+        for card, free in zip(room.node.cards, room.cards, strict=True)
+        if free > 0 and (not profile.card_classes or card.klass in profile.card_classes)
+    ]
+
+
+def holds(profile: ProfileView, left: tuple[int, ...] | list[int]) -> bool:
+    """Whether the first cards of these (bytes left, the most first) can hold the profile's card memory."""
+    if len(left) < profile.cards:
+        return False
+    if profile.even or profile.cards == 1:
+        return left[profile.cards - 1] * profile.cards >= profile.card_memory
+    piece = max(profile.layer, 1)
+    return sum(free // piece * piece for free in left[: profile.cards]) >= profile.card_memory
+
+
+def _which_cards(room: Room, profile: ProfileView) -> str:
+    """Whether it is maintenance or a verdict of health that makes cards too few, or who uses them."""
+    found = of_class(profile, room.node.cards)
+    if sum(not card.maintenance for card in found) < profile.cards:
+        return "cards_in_maintenance"
+    return "cards_unhealthy" if sum(card.usable for card in found) < profile.cards else "no_card_memory_now"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cluster.domain.feasible import holds_room, margin
+from cluster.domain.room import card_margin, holds_room, margin
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import World
 from llmgw_site.lib.units import format_bytes
@@ -15,7 +15,7 @@ def check(world: World) -> tuple[str, ...]:
 
     1. ids are unique, and a live replica of a model has its slot to itself
     2. a replica names a model and a node that exist
-    3. no node's memory is promised twice (a node that has not reported yet promises nothing)
+    3. no memory of a node or of a card is promised twice (one that was not reported yet promises nothing)
     4. generations count from 1
     """
     found: list[str] = []
@@ -53,12 +53,23 @@ def broken(before: World, world: World) -> tuple[str, ...]:
 
 
 def _promised(world: World) -> dict[str, tuple[int, str]]:
-    """By node id: bytes promised beyond what it can give, in words too. Nodes that have reported their memory."""
+    """By node id and by card: bytes promised beyond what it can give, in words too. Of those that have reported them."""
+    memory: Counter[str] = Counter()
+    cards: Counter[str] = Counter()
+    for replica in world.replicas:
+        if holds_room(replica):
+            for share in replica.shares:
+                memory[share.node_id] += share.memory
+                cards.update(dict(share.cards))
     found = {}
     for node in world.nodes:
-        promised = sum(item.reserved for item in world.on_node(node.id) if holds_room(item))
-        most = node.memory_total - margin(node)
-        if node.memory_total:
-            text = f"{format_bytes(promised)} are promised and it can give {format_bytes(most)}"
-            found[node.id] = promised - most, f"node {node.name}: {text}"
+        things = [(node.id, f"node {node.name}", node.memory_total, margin(node), memory[node.id])]
+        things += [
+            (card.uuid, f"card {card.uuid} of node {node.name}", card.memory_total, card_margin(card), cards[card.uuid])
+            for card in node.cards
+        ]
+        for key, name, total, kept, promised in things:
+            if total:
+                text = f"{format_bytes(promised)} are promised and it can give {format_bytes(total - kept)}"
+                found[key] = promised - (total - kept), f"{name}: {text}"
     return found

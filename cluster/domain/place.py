@@ -1,86 +1,224 @@
-"""Where a new replica goes: profiles in the model's order, nodes filtered by `feasible`, the best of the rest."""
+"""Where a new replica goes: the best way to run the model on the hardware there is, on the best node that has room."""
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
-from cluster.domain.feasible import PINNED, Answer, Verdict, feasible, room
-from cluster.domain.types import ModelView, NodeView, ProfileView, World
+from cluster.domain.board import Board
+from cluster.domain.feasible import BUSY, PINNED, Answer, answer_of, lasting, passing
+from cluster.domain.refusals import words
+from cluster.domain.room import Room
+from cluster.domain.shares import share_of
+from cluster.domain.types import ModelView, NodeView, ProfileView, Share
 from llmgw_site.lib.units import format_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where and as what, and why there."""
+    """Where and as what, and why there. The first share is of `node`."""
 
     node: NodeView
     profile: ProfileView
+    shares: tuple[Share, ...]
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPlace:
-    """Why it is nowhere: a stable code, and a sentence that names each node and its reason."""
+    """Why it is nowhere: a stable code, and a sentence that names each node and its reason.
+
+    `waits`: it can be placed once something ends or comes back. `busy`: it fits the hardware, and others use it.
+    """
 
     code: str
     message: str
+    waits: bool = False
+    busy: bool = False
 
 
 NAMED = 12
-"""Nodes whose reasons are told one by one."""
-_FAILED = Verdict(Answer.NEVER, "failed_there", "it has failed there and is not tried again without a change")
+"""Nodes whose reasons are told one by one; of the others their number with each reason."""
+FAILED_THERE = "failed_there"
+_FAILED_WORDS = "it has failed there and is not tried again without a change"
+Failed = Container[tuple[str, str]]
+"""Pairs of node id and digest where the same has failed for good and is not tried again."""
 
 
-def place(
-    world: World, model: ModelView, without: Iterable[str] = (), *, failed: Container[tuple[str, str]] = ()
-) -> Placement | NoPlace:
-    """The first profile that fits somewhere, on the best node it fits on. `without`: replicas to count as gone.
-    `failed`: pairs of node id and digest where the same has failed for good and is not tried again.
+class Placer:
+    """Finds places on a board. Nodes are ranked once for each way to run a model and kept in order while rooms change,
+    so that many replicas of a model cost little more than one."""
 
-    1. the model has no enabled profile: `no_profile`
-    2. the cluster has no node: `no_node`
-    3. nodes that pass all checks are ranked: fewest replicas of this model there (a broken machine then costs the
-       fewest), then most room left, then the name, so that equal worlds give equal plans
-    4. no profile fits anywhere: the words of the first profile, node by node; of one that may run on a few nodes only,
-       these few. The code is that of the verdict if all nodes agree; else `no_room_now` if waiting may help somewhere,
-       `no_suitable_node` if it cannot
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._ranked: dict[tuple[str, str], Ranked] = {}
+
+    def place(self, model: ModelView, *, failed: Failed = ()) -> Placement | NoPlace:
+        """A place for one more replica.
+
+        1. the model has no enabled profile: `no_profile`
+        2. the cluster has no node: `no_node`
+        3. profiles in order of priority, then of what was measured of them (most tokens/s per card or core first). The
+           first that fits the hardware decides, busy or not: what is free now only chooses among equals
+        4. of its nodes with room the one with the fewest replicas of this model (a broken machine then costs the
+           fewest) and most room left; or, where nodes are packed, the one with the least. Weights that lie there already
+           are preferred. At last the name, so that equal worlds give equal plans
+        5. nowhere: the words of the first profile that may find a place later, else of the first, node by node; of one
+           that may run on a few nodes only, these few. The code is that of the verdict if all nodes agree; else
+           `no_room_now` if waiting may help somewhere, `no_suitable_node` if it cannot
+        """
+        if not model.profiles:  # 1
+            return NoPlace(code="no_profile", message=f"{model.name} has no enabled profile: add one or enable one")
+        if not self.board.rooms:  # 2
+            return NoPlace(code="no_node", message="the cluster has no node: start an agent")
+        nowhere: list[NoPlace] = []
+        for equals in ranks(model.profiles):  # 3
+            refusals = []
+            for profile in equals:
+                found = self.on_best(model, profile, failed)  # 4
+                if found is not None:
+                    return found
+                refusals.append(refusal(self.board, model, profile, failed))
+            busy = next((item for item in refusals if item.busy), None)
+            if busy is not None:
+                return busy
+            nowhere += refusals
+        return next((item for item in nowhere if item.waits), nowhere[0])  # 5
+
+    def on_best(self, model: ModelView, profile: ProfileView, failed: Failed = ()) -> Placement | None:
+        """A place for this way to run the model, if there is one now."""
+        ranked = self.ranked(model, profile, failed)
+        rooms = ranked.fabric() if profile.span > 1 else ranked.best()
+        if not rooms:
+            return None
+        shares = tuple(share_of(room, profile, pack=self.board.world.pack) for room in rooms)
+        return Placement(node=rooms[0].node, profile=profile, shares=shares, reason=_reason(rooms, profile, shares))
+
+    def ranked(self, model: ModelView, profile: ProfileView, failed: Failed = ()) -> Ranked:
+        """The nodes of one way to run a model; `failed` as it was when it was first asked for."""
+        key = (model.id, profile.id)
+        if key not in self._ranked:
+            self._ranked[key] = Ranked(self.board, model, profile, failed)
+        return self._ranked[key]
+
+
+def ranks(profiles: Iterable[ProfileView]) -> list[list[ProfileView]]:
+    """Profiles that are as good as each other, the best first."""
+    return [list(group) for _, group in groupby(sorted(profiles, key=_worth), key=_worth)]
+
+
+def _worth(profile: ProfileView) -> tuple[int, float]:
+    return (-profile.priority, -profile.rate)
+
+
+class Ranked:
+    """The nodes that one way to run a model may use, the best first, kept true while rooms change.
+
+    `possible`: those that could run it if they were empty. A node stands in the heap with the version of its room that it
+    was ranked by; when a room has changed, it is put in anew, and what is left of its older entries is passed over.
     """
-    gone = frozenset(without)
-    if not model.profiles:  # 1
-        return NoPlace(code="no_profile", message=f"{model.name} has no enabled profile: add one or enable one")
-    if not world.nodes:  # 2
-        return NoPlace(code="no_node", message="the cluster has no node: start an agent")
-    refusals: list[tuple[NodeView, Verdict]] = []
-    for profile in model.profiles:
-        fits = []
-        for node in sorted(world.nodes, key=lambda item: (item.name, item.id)):
-            verdict = _FAILED if (node.id, profile.digest) in failed else feasible(world, node, profile, gone)
-            if verdict.answer is Answer.OK:
-                fits.append(node)
-            elif profile is model.profiles[0]:
-                refusals.append((node, verdict))
-        if fits:  # 3
-            node = min(fits, key=lambda item: _rank(world, model, item, gone))
-            others = len(fits) - 1
-            beside = f", chosen from {others + 1} nodes with room" if others else ""
-            left = format_bytes(room(world, node, gone))
-            return Placement(
-                node=node,
-                profile=profile,
-                reason=f"profile {profile.name} needs {format_bytes(profile.memory)}, "
-                f"node {node.name} has {left} of room{beside}",
-            )
-    refusals = [item for item in refusals if item[1].code != PINNED] or refusals
-    words = "; ".join(f"{node.name}: {verdict.message}" for node, verdict in refusals[:NAMED])  # 4
-    if len(refusals) > NAMED:
-        words += f"; and {len(refusals) - NAMED} more nodes"
-    codes = {verdict.code for _, verdict in refusals}
-    waiting = any(verdict.answer is Answer.NOT_NOW for _, verdict in refusals)
-    code = codes.pop() if len(codes) == 1 else "no_room_now" if waiting else "no_suitable_node"
-    return NoPlace(code=code, message=f"no suitable node for {model.name}, because {words}")
+
+    def __init__(self, board: Board, model: ModelView, profile: ProfileView, failed: Failed) -> None:
+        self.board, self.model, self.profile = board, model, profile
+        self.possible: list[Room] = []
+        kinds: dict[object, str] = {}
+        rooms = [room for room in board.by_index if not profile.nodes or room.node.name in profile.nodes]
+        for room in rooms:
+            why = kinds.get(room.kind)
+            if why is None:
+                why = kinds[room.kind] = lasting(room.node, profile)
+            if not why and (room.node.id, profile.digest) not in failed:
+                self.possible.append(room)
+        self._ids = {room.node.id for room in self.possible}
+        self._heap = [self._entry(room) for room in self.possible if not passing(room, profile, model)]
+        heapq.heapify(self._heap)
+        self._read = len(board.log)
+
+    def best(self) -> list[Room]:
+        """The best node with room, or none."""
+        self._catch_up()
+        while self._heap:
+            _, index, version = self._heap[0]
+            room = self.board.by_index[index]
+            if room.version == version:
+                return [room]
+            heapq.heappop(self._heap)
+        return []
+
+    def fabric(self) -> list[Room]:
+        """The best nodes of one fabric, as many as the profile spans; of fabrics the one whose worst node is best."""
+        groups: dict[str, list[Room]] = {}
+        for room in self.possible:
+            if not passing(room, self.profile, self.model):
+                groups.setdefault(room.node.fabric, []).append(room)
+        span = self.profile.span
+        chosen = [
+            sorted(rooms, key=lambda room: (self.key(room), room.index))[:span]
+            for rooms in groups.values()
+            if len(rooms) >= span
+        ]
+        return min(chosen, key=lambda rooms: (self.key(rooms[-1]), rooms[0].index), default=[])
+
+    def key(self, room: Room) -> tuple[int, ...]:
+        """Smaller is better: see case 4 of `Placer.place`."""
+        left = sum(room.top) if self.profile.cards else room.memory
+        away = int(self.model.weights not in room.node.weights)
+        if self.board.world.pack:
+            return (away, left)
+        return (self.board.count(self.model.id, room.node.id), away, -left)
+
+    def _entry(self, room: Room) -> tuple[tuple[int, ...], int, int]:
+        return (self.key(room), room.index, room.version)
+
+    def _catch_up(self) -> None:
+        log = self.board.log
+        for node_id in dict.fromkeys(log[self._read :]):
+            if node_id in self._ids:
+                room = self.board.rooms[node_id]
+                if not passing(room, self.profile, self.model):
+                    heapq.heappush(self._heap, self._entry(room))
+        self._read = len(log)
 
 
-def _rank(world: World, model: ModelView, node: NodeView, gone: frozenset[str]) -> tuple[int, int, str, str]:
-    same = sum(item.model_id == model.id and item.id not in gone for item in world.on_node(node.id))
-    return (same, -room(world, node, gone), node.name, node.id)
+def refusal(board: Board, model: ModelView, profile: ProfileView, failed: Failed = ()) -> NoPlace:
+    """Why a profile is nowhere now, in words: see case 5 of `Placer.place`."""
+    found = []
+    for room in board.by_index:
+        code = lasting(room.node, profile)
+        if not code and (room.node.id, profile.digest) in failed:
+            code = FAILED_THERE
+        found.append((room, code or passing(room, profile, model)))
+    refused = [item for item in found if item[1] and item[1] != PINNED] or [item for item in found if item[1]]
+    if not refused:  # each node has room, and no fabric has enough of them
+        text = f"it spans {profile.span} nodes of one fabric, and no fabric has so many with room"
+        return NoPlace(code="no_fabric_now", message=f"no suitable nodes for {model.name}: {text}", waits=True)
+    codes = Counter(code for _, code in refused)
+    waits = any(answer_of(code) is Answer.NOT_NOW for code in codes)
+    code = next(iter(codes)) if len(codes) == 1 else "no_room_now" if waits else "no_suitable_node"
+    told = "; ".join(f"{room.node.name}: {_words(room, profile, why, model)}" for room, why in refused[:NAMED])
+    more = Counter(why for _, why in refused[NAMED:])
+    if more:
+        counted = ", ".join(f"{count} {why}" for why, count in more.most_common())
+        told += f"; and {more.total()} more nodes ({counted})"
+    busy = not codes.keys().isdisjoint(BUSY)
+    return NoPlace(code=code, message=f"no suitable node for {model.name}, because {told}", waits=waits, busy=busy)
+
+
+def _words(room: Room, profile: ProfileView, code: str, model: ModelView) -> str:
+    return _FAILED_WORDS if code == FAILED_THERE else words(room, profile, code, model)
+
+
+def _reason(rooms: list[Room], profile: ProfileView, shares: tuple[Share, ...]) -> str:
+    room = rooms[0]
+    text = f"profile {profile.name} needs {format_bytes(profile.memory)}, "
+    text += f"node {room.node.name} has {format_bytes(room.memory)} of room"
+    if shares[0].cards:
+        text += "; of its cards it gets " + ", ".join(
+            f"{format_bytes(size)} of {uuid}" for uuid, size in shares[0].cards
+        )
+    if len(rooms) > 1:
+        text += f"; together with {', '.join(other.node.name for other in rooms[1:])} on fabric {room.node.fabric}"
+    return text

@@ -1,6 +1,6 @@
 """What a decision is: operations on replicas, and the reasons why a model waits.
 
-`after` is the one definition of what an operation does to the picture, and `recheck` of when it still may be done:
+`do` is the one definition of what an operation does to the picture, and `recheck` of when it still may be done:
 the planner works with both while it plans, `services/apply.py` under its lock, the tests all the time.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cluster.domain import feasible
-from cluster.domain.feasible import Answer
+from cluster.domain.board import Board
+from cluster.domain.feasible import why_not
+from cluster.domain.refusals import words
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import ModelView, ReplicaView, World
+from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, Standing
 
 SURGE = 1
 """Replicas that a model may have beyond what is wanted, while it is being replaced."""
@@ -23,15 +24,20 @@ class Start:
 
     model_id: str
     profile_id: str
-    node_id: str
     slot: int
     digest: str
+    shares: tuple[Share, ...]
     reason: str
+    grown: bool = False  # beyond the model's base, because of load
     replica_id: str = ""  # apply gives it one
 
     @property
     def subject(self) -> str:
         return self.model_id
+
+    @property
+    def node_id(self) -> str:
+        return self.shares[0].node_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,7 @@ class Renew:
     profile_id: str
     digest: str
     generation: int
+    shares: tuple[Share, ...]
     reason: str
 
     @property
@@ -51,10 +58,11 @@ class Renew:
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """Drain a replica, then stop it."""
+    """Drain a replica, then stop it. `for_model`: the one that gets its room, if it is taken away for another."""
 
     replica_id: str
     reason: str
+    for_model: str = ""
 
     @property
     def subject(self) -> str:
@@ -73,7 +81,45 @@ class Remove:
         return self.replica_id
 
 
-Op = Start | Renew | Stop | Remove
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Keep room for a model until those who are in its way have gone."""
+
+    claim: Claim
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return self.claim.model_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """Keep room for a model no longer."""
+
+    model_id: str
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return self.model_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remember:
+    """Another standing of a model; `before` is what it was decided from."""
+
+    model_id: str
+    before: Standing
+    standing: Standing
+    reason: str = ""  # empty: nothing that anybody wants to read later
+
+    @property
+    def subject(self) -> str:
+        return self.model_id
+
+
+Op = Start | Renew | Stop | Remove | Keep | Release | Remember
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +139,9 @@ class Plan:
     waits: tuple[Wait, ...] = ()
 
 
-def running(world: World, model_id: str) -> list[ReplicaView]:
+def running(board: Board, model_id: str) -> list[ReplicaView]:
     """Replicas that are meant to run and can come to serve: neither lost nor failed for good."""
-    return [item for item in world.of_model(model_id) if item.run and world.state(item) not in _OUT]
+    return [item for item in board.of_model(model_id) if item.run and board.state(item) not in _OUT]
 
 
 _OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
@@ -106,117 +152,149 @@ def outdated(model: ModelView, replica: ReplicaView) -> bool:
     return all(replica.digest != item.digest for item in model.profiles)
 
 
-def old(world: World, model: ModelView, replica: ReplicaView) -> bool:
+def old(board: Board, model: ModelView, replica: ReplicaView) -> bool:
     """Whether a replica is to be replaced by another: outdated, or to move."""
-    return outdated(model, replica) or bool(world.to_move(replica))
+    return outdated(model, replica) or bool(board.to_move(replica))
 
 
-def recheck(op: Op, world: World) -> str:
-    """Why this operation must not be done to this world; empty if it may.
+def recheck(op: Op, board: Board) -> str:
+    """Why this operation must not be done to this picture; empty if it may.
 
     1. Start: model and profile still as planned, not one too many (one more only where an old one is to be replaced),
-       slot free, still feasible
+       slot free, still feasible, on the very cards that were chosen
     2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
-    3. Stop: the replica is still meant to run, and the model has enough without it: see `_needed`
+    3. Stop: the replica is still meant to run, and the model has enough without it (see `_needed`), or its room is taken
+       for another model
     4. Remove: nothing of it is left, or its node was removed
+    5. Keep: the model is still wanted. Release: always. Remember: the standing is what it was decided from
     """
     if isinstance(op, Start):  # 1
-        model = world.model(op.model_id)
-        if model is None or not model.target:
-            return "the model is not wanted any more"
-        profile = next((item for item in model.profiles if item.id == op.profile_id), None)
-        if profile is None or profile.digest != op.digest:
-            return "the profile changed meanwhile"
-        there = running(world, model.id)
-        if len(there) >= model.target + (SURGE if any(old(world, model, item) for item in there) else 0):
-            return "the model has enough replicas"
-        if any(item.slot == op.slot for item in world.of_model(model.id)):
-            return f"slot {op.slot} is taken"
-        node = world.node(op.node_id)
-        if node is None:
-            return "the node was removed"
-        verdict = feasible.feasible(world, node, profile)
-        return "" if verdict.answer is Answer.OK else f"node {node.name}: {verdict.message}"
-    replica = world.replica(op.replica_id)
+        return _start(op, board)
+    if isinstance(op, Keep):  # 5
+        model = board.model(op.claim.model_id)
+        return "" if model is not None and model.target else "the model is not wanted any more"
+    if isinstance(op, Release):
+        return ""
+    if isinstance(op, Remember):
+        model = board.model(op.model_id)
+        return "" if model is not None and model.standing == op.before else "the model's standing changed meanwhile"
+    replica = board.replica(op.replica_id)
     if replica is None:
         return "the replica is gone"
-    node = world.node(replica.node_id)
     if isinstance(op, Renew):  # 2
-        model = world.model(replica.model_id)
-        profile = next((item for item in model.profiles if item.id == op.profile_id), None) if model else None
-        if not replica.run or replica.generation != op.generation - 1:
-            return "the replica changed meanwhile"
-        if profile is None or profile.digest != op.digest:
-            return "the profile changed meanwhile"
-        if node is None:
-            return "the node was removed"
-        verdict = feasible.feasible(world, node, profile, [replica.id])
-        return "" if verdict.answer is Answer.OK else f"node {node.name}: {verdict.message}"
+        return _renew(op, replica, board)
     if isinstance(op, Stop):  # 3
-        return _needed(replica, world) if replica.run else "it is being stopped already"
-    if node is None:  # 4
+        if not replica.run:
+            return "it is being stopped already"
+        return "" if op.for_model else _needed(replica, board)
+    if board.node(replica.node_id) is None:  # 4
         return ""
     return "" if not replica.run and replica.state is ReplicaState.STOPPED else "something of it may still run"
 
 
-def _needed(replica: ReplicaView, world: World) -> str:
+def _start(op: Start, board: Board) -> str:
+    model = board.model(op.model_id)
+    if model is None or not model.target:
+        return "the model is not wanted any more"
+    profile = model.profile(op.profile_id)
+    if profile is None or profile.digest != op.digest:
+        return "the profile changed meanwhile"
+    there = running(board, model.id)
+    if len(there) >= model.target + (SURGE if any(old(board, model, item) for item in there) else 0):
+        return "the model has enough replicas"
+    if any(item.slot == op.slot for item in board.of_model(model.id)):
+        return f"slot {op.slot} is taken"
+    mark = board.mark()
+    board.claim(model.id, None)  # what is kept for it is for this
+    why = _fits(board, model, profile, op.shares)
+    board.back(mark)
+    return why
+
+
+def _renew(op: Renew, replica: ReplicaView, board: Board) -> str:
+    model = board.model(replica.model_id)
+    profile = model.profile(op.profile_id) if model else None
+    if not replica.run or replica.generation != op.generation - 1:
+        return "the replica changed meanwhile"
+    if model is None or profile is None or profile.digest != op.digest:
+        return "the profile changed meanwhile"
+    mark = board.mark()
+    board.lift(replica.id)
+    why = _fits(board, model, profile, op.shares)
+    board.back(mark)
+    return why
+
+
+def _fits(board: Board, model: ModelView, profile: ProfileView, shares: tuple[Share, ...]) -> str:
+    """Why these shares cannot be taken; empty if they can."""
+    for share in shares:
+        room = board.rooms.get(share.node_id)
+        if room is None:
+            return "the node was removed"
+        code = why_not(room, profile, model)
+        if code:
+            return f"node {room.node.name}: {words(room, profile, code, model)}"
+        left = {card.uuid: free for card, free in zip(room.node.cards, room.cards, strict=True)}
+        for uuid, size in share.cards:
+            if left.get(uuid, -1) < size:
+                return f"node {room.node.name}: card {uuid} has no room for it any more"
+    return ""
+
+
+def _needed(replica: ReplicaView, board: Board) -> str:
     """Why a replica must go on; empty if it may stop. Two planners that saw different moments stop no two for one.
 
     1. of a model that wants none, or has nothing to run it as, each may stop
     2. a ready, a lost or a failed one, if enough others are ready
     3. any other, if enough are on their way without it
     """
-    model = world.model(replica.model_id)
+    model = board.model(replica.model_id)
     if model is None or not model.target or not model.profiles:  # 1
         return ""
-    others = [item for item in running(world, model.id) if item.id != replica.id]
-    if world.state(replica) in {ReplicaState.READY, *_OUT}:  # 2
+    others = [item for item in running(board, model.id) if item.id != replica.id]
+    if board.state(replica) in {ReplicaState.READY, *_OUT}:  # 2
         others = [item for item in others if item.state is ReplicaState.READY]
     return "" if len(others) >= model.target else "the model has no replica too many any more"  # 3
 
 
-def after(op: Op, world: World, *, new_id: str = "") -> World:
-    """The world with this operation done."""
+def do(op: Op, board: Board, *, new_id: str = "") -> None:
+    """Let the picture be as if this operation were done."""
     if isinstance(op, Start):
-        model = world.model(op.model_id)
-        profile = next(item for item in model.profiles if item.id == op.profile_id) if model else None
-        new = ReplicaView(
-            id=op.replica_id or new_id or f"planned:{op.model_id}:{op.slot}",
-            model_id=op.model_id,
-            profile_id=op.profile_id,
-            node_id=op.node_id,
-            slot=op.slot,
-            digest=op.digest,
-            reserved=profile.memory if profile else 0,
-            cards=_cards(world, op.node_id),
+        board.claim(op.model_id, None)
+        board.put(
+            ReplicaView(
+                id=op.replica_id or new_id or f"planned:{op.model_id}:{op.slot}",
+                model_id=op.model_id,
+                profile_id=op.profile_id,
+                node_id=op.node_id,
+                slot=op.slot,
+                digest=op.digest,
+                shares=op.shares,
+                grown=op.grown,
+            )
         )
-        return replace(world, replicas=(*world.replicas, new))
-    if isinstance(op, Remove):
-        return replace(world, replicas=tuple(item for item in world.replicas if item.id != op.replica_id))
-    return replace(
-        world,
-        replicas=tuple(_changed(op, item, world) if item.id == op.replica_id else item for item in world.replicas),
-    )
+    elif isinstance(op, Keep):
+        board.claim(op.claim.model_id, op.claim)
+    elif isinstance(op, Release):
+        board.claim(op.model_id, None)
+    elif isinstance(op, Remember):
+        board.remember(op.model_id, op.standing)
+    elif isinstance(op, Remove):
+        board.drop(op.replica_id)
+    elif isinstance(op, (Renew, Stop)):
+        replica = board.replica(op.replica_id)
+        assert replica is not None  # recheck saw it
+        board.put(replace(replica, run=False) if isinstance(op, Stop) else _renewed(op, replica))
 
 
-def _changed(op: Renew | Stop, replica: ReplicaView, world: World) -> ReplicaView:
-    if isinstance(op, Stop):
-        return replace(replica, run=False)
-    model = world.model(replica.model_id)
-    memory = next((item.memory for item in model.profiles if item.id == op.profile_id), 0) if model else 0
+def _renewed(op: Renew, replica: ReplicaView) -> ReplicaView:
     return replace(
         replica,
         profile_id=op.profile_id,
         digest=op.digest,
         generation=op.generation,
-        reserved=memory,
-        cards=_cards(world, replica.node_id),
+        shares=op.shares,
         state=ReplicaState.PENDING,
         code="",
         message="",
     )
-
-
-def _cards(world: World, node_id: str) -> tuple[str, ...]:
-    node = world.node(node_id)
-    return node.usable_cards if node else ()

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster.domain.feasible import Answer, Verdict, feasible
-from cluster.domain.place import NoPlace, place
-from cluster.domain.plan import Op, Plan, Remove, Renew, Start, Stop, Wait, after, old, outdated, running
+from cluster.domain import plan as plans
+from cluster.domain.board import Board
+from cluster.domain.feasible import Answer
+from cluster.domain.place import NoPlace, Placement, Placer
+from cluster.domain.plan import Keep, Op, Plan, Remember, Remove, Renew, Start, Stop, Wait, old, outdated, running
+from cluster.domain.preempt import make_room
+from cluster.domain.quotas import Ledger
+from cluster.domain.refusals import Verdict, feasible
+from cluster.domain.shares import share_of
+from cluster.domain.standings import standing_now
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ModelView, ProfileView, ReplicaView, World
+from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, World
 
+CLAIM_FOR = 330.0
+"""Seconds that room is kept for a model: the longest that a replica in its way may drain, and some."""
 SHOW_AFTER = 15.0
 """Seconds that an engine may take to come back from its first failure before the model says so."""
 _READY = ReplicaState.READY
 
 
 def reconcile(world: World, now: float) -> Plan:
-    """The plan for this moment. Models in order: highest priority first, then by name.
+    """The plan for this moment. Models in order: highest class first, then highest priority, then by name.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
     2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas
@@ -36,45 +45,51 @@ def reconcile(world: World, now: float) -> Plan:
     """
     planner = _Planner(world, now)
     planner.remove()  # 1
-    for replica in planner.world.replicas:  # 2, of models that are gone
-        if planner.world.model(replica.model_id) is None and replica.run:
+    for replica in planner.board.replicas:  # 2, of models that are gone
+        if planner.board.model(replica.model_id) is None and replica.run:
             planner.do(Stop(replica_id=replica.id, reason="its model is gone"))
     for model in sorted(world.models, key=_order):
         planner.model(model)
     return Plan(ops=tuple(planner.ops), waits=tuple(planner.waits))
 
 
-def _order(model: ModelView) -> tuple[int, str]:
-    return (-max((item.priority for item in model.profiles), default=0), model.name)
+def _order(model: ModelView) -> tuple[int, int, str]:
+    return (-model.klass, -max((item.priority for item in model.profiles), default=0), model.name)
 
 
 class _Planner:
     """Collects the operations; each sees the world as the ones before it leave it."""
 
     def __init__(self, world: World, now: float) -> None:
-        self.world = world
+        self.board = Board(world)
+        self.placer = Placer(self.board)
+        self.ledger = Ledger(self.board)
         self.now = now
         self.ops: list[Op] = []
         self.waits: list[Wait] = []
 
     def do(self, op: Op) -> None:
-        self.world = after(op, self.world)
+        plans.do(op, self.board)
         self.ops.append(op)
 
     def remove(self) -> None:
         """Case 1."""
-        for replica in self.world.replicas:
-            if self.world.node(replica.node_id) is None:
+        for replica in self.board.replicas:
+            if self.board.node(replica.node_id) is None:
                 self.do(Remove(replica_id=replica.id, reason="its node was removed"))
             elif not replica.run and replica.state is ReplicaState.STOPPED:
                 self.do(Remove(replica_id=replica.id, reason="it has stopped"))
 
     def model(self, model: ModelView) -> None:
+        standing, why = standing_now(self.board, model, self.now)
+        if standing != model.standing:
+            self.do(Remember(model_id=model.id, before=model.standing, standing=standing, reason=why))
+            model = self.board.model(model.id) or model
         if not model.target or not model.profiles:  # 2
             reason = "the model wants no replica" if model.profiles else "the model has no enabled profile"
             reason = "a provider answers for the model" if model.external else reason
             reason = reason if model.enabled else "the model is disabled"
-            for replica in self.world.of_model(model.id):
+            for replica in self.board.of_model(model.id):
                 if replica.run:
                     self.do(Stop(replica_id=replica.id, reason=reason))
             if model.target:
@@ -87,8 +102,8 @@ class _Planner:
 
     def surplus(self, model: ModelView) -> None:
         """Case 3. While an old replica is being replaced, its successor's start is no surplus until it is ready."""
-        active = running(self.world, model.id)
-        replaced = [item for item in active if old(self.world, model, item)]
+        active = running(self.board, model.id)
+        replaced = [item for item in active if old(self.board, model, item)]
         if replaced and len(active) > model.target:
             # case 4a under way: the old ones may go as soon as enough others are ready
             ready = sum(item.state is _READY for item in active if item not in replaced)
@@ -102,28 +117,28 @@ class _Planner:
         self.useless(model)
 
     def replaced(self, replica: ReplicaView) -> str:
-        why = self.world.to_move(replica)
+        why = self.board.to_move(replica)
         return f"{why}, and another replica is ready" if why else "one with the changed profile has taken its place"
 
     def useless(self, model: ModelView) -> None:
         """Case 3 for replicas that are lost or have failed: told to stop once others have taken over."""
-        if sum(item.state is _READY for item in running(self.world, model.id)) < model.target:
+        if sum(item.state is _READY for item in running(self.board, model.id)) < model.target:
             return
-        for replica in self.world.of_model(model.id):
-            state = self.world.state(replica)
+        for replica in self.board.of_model(model.id):
+            state = self.board.state(replica)
             if replica.run and state in (ReplicaState.LOST, ReplicaState.FAILED):
                 why = "it has failed" if state is ReplicaState.FAILED else self.lost_words(replica)
                 self.do(Stop(replica_id=replica.id, reason=f"{why}, and others have taken its place"))
 
     def replace(self, model: ModelView) -> None:
         """Case 4."""
-        active = running(self.world, model.id)
-        found = sorted((item for item in active if old(self.world, model, item)), key=_usefulness)
+        active = running(self.board, model.id)
+        found = sorted((item for item in active if old(self.board, model, item)), key=_usefulness)
         if len(active) > model.target:
             return  # one is being replaced at this moment
         coming = any(item.state is not _READY for item in active if item not in found)
         for chosen in found:
-            serving, move = chosen.state is _READY, self.world.to_move(chosen)
+            serving, move = chosen.state is _READY, self.board.to_move(chosen)
             if coming and (serving or move):
                 continue  # one after the other
             nowhere: NoPlace | None = None
@@ -134,9 +149,9 @@ class _Planner:
             if self.renew(model, chosen, nowhere):  # b
                 return
             self.stays(model, chosen, nowhere)  # c
-        for replica in self.world.of_model(model.id):
-            failed = replica.run and self.world.state(replica) is ReplicaState.FAILED
-            missing = len(running(self.world, model.id)) < model.target
+        for replica in self.board.of_model(model.id):
+            failed = replica.run and self.board.state(replica) is ReplicaState.FAILED
+            missing = len(running(self.board, model.id)) < model.target
             if failed and missing and outdated(model, replica):
                 self.renew(model, replica, None)
 
@@ -146,7 +161,7 @@ class _Planner:
         profile = next((item for item, verdict in found if verdict.answer is Answer.OK), None)
         if profile is None:
             return False
-        why = self.world.to_move(replica) or "the profile or the weights changed"
+        why = self.board.to_move(replica) or "the profile or the weights changed"
         if nowhere is not None:
             why += ", and there is no room for a second replica beside it"
         self.do(
@@ -155,6 +170,7 @@ class _Planner:
                 profile_id=profile.id,
                 digest=profile.digest,
                 generation=replica.generation + 1,
+                shares=self.shares_there(replica, profile),
                 reason=why,
             )
         )
@@ -162,8 +178,8 @@ class _Planner:
 
     def stays(self, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> None:
         """Case 4c."""
-        node = self.world.node(replica.node_id)
-        move, name = self.world.to_move(replica), node.name if node else "?"
+        node = self.board.node(replica.node_id)
+        move, name = self.board.to_move(replica), node.name if node else "?"
         if move:
             text = f"{move}; {replica.id} stays there until it has another place: {nowhere.message if nowhere else ''}"
             wait = Wait(model_id=model.id, code="waiting_to_move", message=text, replica_id=replica.id)
@@ -174,19 +190,28 @@ class _Planner:
             wait = Wait(model_id=model.id, code="update_pending", message=text, replica_id=replica.id)
         self.waits.append(wait)
 
+    def shares_there(self, replica: ReplicaView, profile: ProfileView) -> tuple[Share, ...]:
+        """What a replica takes of the nodes where it is, as another profile."""
+        mark = self.board.mark()
+        self.board.lift(replica.id)
+        pack = self.board.world.pack
+        shares = tuple(share_of(self.board.rooms[item.node_id], profile, pack=pack) for item in replica.shares)
+        self.board.back(mark)
+        return shares
+
     def fits(self, model: ModelView, replica: ReplicaView) -> list[tuple[ProfileView, Verdict]]:
         """The model's profiles on the replica's own node in its place, its own profile first."""
-        node = self.world.node(replica.node_id)
+        node = self.board.node(replica.node_id)
         profiles = sorted(model.profiles, key=lambda item: item.id != replica.profile_id)
-        return [(item, feasible(self.world, node, item, [replica.id])) for item in profiles] if node else []
+        return [(item, feasible(self.board, node, item, [replica.id], model)) for item in profiles] if node else []
 
     def missing(self, model: ModelView) -> NoPlace | None:
         """Case 5. Why there is no place for one more, if one is missing."""
-        while (short := model.target - len(running(self.world, model.id))) > 0:
+        while (short := model.target - len(running(self.board, model.id))) > 0:
             nowhere = self.start(model, "")
             if nowhere is None:
                 continue
-            failed = sum(r.run and self.world.state(r) is ReplicaState.FAILED for r in self.world.of_model(model.id))
+            failed = sum(r.run and self.board.state(r) is ReplicaState.FAILED for r in self.board.of_model(model.id))
             if short > failed:  # else case 6 says it with the failure itself
                 self.waits.append(Wait(model_id=model.id, code=nowhere.code, message=nowhere.message))
             return nowhere
@@ -194,30 +219,50 @@ class _Planner:
 
     def start(self, model: ModelView, why: str) -> NoPlace | None:
         """Start one more replica, or say why not."""
-        there = self.world.of_model(model.id)
+        there = self.board.of_model(model.id)
         failed = {(item.node_id, item.digest) for item in there if item.state is ReplicaState.FAILED}
-        found = place(self.world, model, failed=failed)
+        if model.standing.parked_at is not None:
+            return NoPlace(code="model_parked", message=parked_words(model))
+        claim = self.board.claim_of(model.id)
+        self.board.claim(model.id, None)  # what is kept for it is for this
+        found = self.placer.place(model, failed=failed)
+        if isinstance(found, Placement):
+            over = self.ledger.over_limit(model, found.shares)
+            found = NoPlace(code="over_limit", message=over) if over else found
         if isinstance(found, NoPlace):
+            self.board.claim(model.id, claim)
+            if found.busy and claim is None:
+                self.make_room(model)
             return found
         self.do(
             Start(
                 model_id=model.id,
                 profile_id=found.profile.id,
-                node_id=found.node.id,
                 slot=free_slot(there),
                 digest=found.profile.digest,
+                shares=found.shares,
                 reason=why + found.reason,
             )
         )
         return None
 
+    def make_room(self, model: ModelView) -> None:
+        """Stop others, and keep what they leave for this model."""
+        found = make_room(self.board, self.placer, self.ledger, model, self.now)
+        if found is None:
+            return
+        for victim in found.victims:
+            self.do(Stop(replica_id=victim.id, reason=found.reason, for_model=model.id))
+        claim = Claim(model_id=model.id, shares=found.placement.shares, until=self.now + CLAIM_FOR)
+        self.do(Keep(claim=claim, reason=found.reason))
+
     def troubled(self, model: ModelView, nowhere: NoPlace | None) -> None:
         """Case 6."""
-        for replica in self.world.of_model(model.id):
-            state = self.world.state(replica)
+        for replica in self.board.of_model(model.id):
+            state = self.board.state(replica)
             if not replica.run:
                 continue
-            node = self.world.node(replica.node_id)
+            node = self.board.node(replica.node_id)
             name = node.name if node else replica.node_id
             code = text = ""
             if state is ReplicaState.LOST:
@@ -236,12 +281,20 @@ class _Planner:
                 self.waits.append(Wait(model_id=model.id, code=code, message=text, replica_id=replica.id))
 
     def lost_words(self, replica: ReplicaView) -> str:
-        node = self.world.node(replica.node_id)
+        node = self.board.node(replica.node_id)
         if node is None:
             return "its node was removed"
         if node.state is not NodeState.OFFLINE:
             return f"node {node.name} does not run the module inference any more"
         return f"node {node.name} is offline" + (f" and {node.maintenance_words}" if node.maintenance else "")
+
+
+def parked_words(model: ModelView) -> str:
+    standing = model.standing
+    return (
+        f"{model.name} is parked after {standing.failures} failed starts in a row: {standing.parked_message}; "
+        f"mend what it says and change the model, or try again by `llmgw model retry {model.name}`"
+    )
 
 
 def free_slot(replicas: Iterable[ReplicaView]) -> int:

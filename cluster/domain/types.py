@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 
 from cluster.domain.maintenance import Maintenance, words
@@ -14,50 +15,133 @@ from cluster.domain.modules import LEGACY_MODULES, Module
 from cluster.domain.states import NodeState, ReplicaState
 
 
+class Klass(IntEnum):
+    """How much a model matters: room of a lower class may be taken for a higher one."""
+
+    OPPORTUNISTIC = 0
+    STANDARD = 1
+    CRITICAL = 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProfileView:
-    """One way to run a model, resolved: `digest` names all that an engine is started with, `memory` what it needs."""
+    """One way to run a model, resolved: `digest` names all that an engine is started with; the rest is what it needs.
+
+    Without cards it is a CPU way. With `cards`, that many of one node are used: the memory of all of them together is
+    `card_memory`, divided evenly (`even`, as tensor parallelism does) or by whole layers of `layer` bytes, each card
+    holding what its own free memory allows. `span` such nodes of one fabric make one replica.
+    """
 
     id: str
     name: str
     engine: str
     digest: str
-    memory: int
-    threads: int = 0  # 0: the node's default
+    memory: int  # bytes of each node's own memory
+    threads: int = 0  # cores reserved on each node; 0: the node's default, and none is reserved
     priority: int = 0
     nodes: tuple[str, ...] = ()  # names of the only nodes it may run on; none: any
+    labels: tuple[tuple[str, str], ...] = ()  # that a node must have
+    cards: int = 0  # of each node
+    card_classes: tuple[str, ...] = ()  # the only ones; none: any
+    card_memory: int = 0  # bytes on the cards of each node together
+    layer: int = 0  # bytes of the largest piece that cannot be divided
+    even: bool = False
+    span: int = 1  # nodes
+    rate: float = 0.0  # measured tokens/s per card, or per core of a CPU way; 0: not measured
 
     def may_run_on(self, node: NodeView) -> bool:
         return not self.nodes or node.name in self.nodes
 
 
 @dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What controllers remember of a model from one look to the next; a row, changed by `Remember` alone.
+
+    Times are Unix seconds; None: that is not so now, or never was.
+    """
+
+    grown: int = 0  # replicas beyond the base, because of load
+    changed_at: float = 0.0  # when `grown` last changed
+    pressed_since: float | None = None  # since when too many requests wait
+    quiet_since: float | None = None  # since when nothing waits
+    asked_at: float | None = None  # last request for it that found it at rest
+    used_at: float | None = None  # last request for it
+    failures: int = 0  # starts in a row that failed
+    parked_at: float | None = None
+    parked_digest: str = ""  # of what was parked: another definition is tried again
+    parked_code: str = ""
+    parked_message: str = ""
+    restarting: tuple[str, ...] = ()  # ids of replicas that are to be replaced by new ones
+    in_place: bool = False  # they stop first
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelView:
-    """A model of the catalogue, with its enabled profiles, the one to try first in front."""
+    """A model of the catalogue, with its enabled profiles, the one to try first in front.
+
+    `base`: replicas that it has whatever the load; 0: it runs on demand. `most`: never more than these. Beyond the base,
+    `standing` says how many it should have now. `rest_after`: seconds without a request until one on demand stops.
+    """
 
     id: str
     name: str
     enabled: bool = True
-    wanted: int = 1
+    base: int = 1
+    most: int | None = None  # None: the base
+    klass: Klass = Klass.STANDARD
+    rest_after: float = 900.0
+    standing: Standing = Standing()
+    owner: str = ""  # id of a scope of the tenancy tree; empty: nobody's
     profiles: tuple[ProfileView, ...] = ()
     external: bool = False  # a provider answers for it: nothing is placed
     provider_enabled: bool = True
+    weights: str = ""  # name of its weights, as nodes report those they have
+    weights_size: int = 0
+
+    @property
+    def limit(self) -> int:
+        """Replicas that it may have at most."""
+        return self.base if self.most is None else self.most
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether it is at rest until somebody asks for it."""
+        return self.base == 0 and self.limit > 0
 
     @property
     def target(self) -> int:
         """Replicas it should have now."""
-        return self.wanted if self.enabled and not self.external else 0
+        if not self.enabled or self.external:
+            return 0
+        awake = 1 if self.on_demand and self.standing.asked_at is not None else 0
+        return min(max(self.base, awake) + self.standing.grown, self.limit)
 
     def profile(self, profile_id: str | None) -> ProfileView | None:
         return next((item for item in self.profiles if item.id == profile_id), None)
 
 
 @dataclass(frozen=True, kw_only=True)
+class CardView:
+    """An accelerator. `foreign`: bytes held by processes that are not our engines. `problem`: empty if it is healthy."""
+
+    uuid: str
+    klass: str = ""
+    memory_total: int = 0
+    foreign: int = 0
+    problem: str = ""
+    maintenance: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return not self.problem and not self.maintenance
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeView:
     """A node that was not removed. `engines`: kind of engine -> why it cannot run, empty if it can.
 
-    `modules`: those that run there. `maintenance`: empty, cordoned or drained. `cards`: UUIDs of its accelerators;
-    `cards_maintenance`: the same as for the node, of single cards.
+    `modules`: those that run there. `maintenance`: empty, cordoned or drained. `fabric`: name of the fast network over
+    which it can share a replica with other nodes. `weights`: names of those that lie on its disk.
     """
 
     id: str
@@ -67,11 +151,14 @@ class NodeView:
     cores: int = 0
     memory_total: int = 0
     memory_available: int = 0
-    modules: frozenset[str] = frozenset(item.value for item in LEGACY_MODULES)
+    disk_free: int | None = None  # None: not known, and not checked
+    modules: frozenset[str] = frozenset(LEGACY_MODULES)
     maintenance: str = ""
     maintenance_why: str = ""
-    cards: tuple[str, ...] = ()
-    cards_maintenance: Mapping[str, str] = field(default_factory=dict)
+    cards: tuple[CardView, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    fabric: str = ""
+    weights: frozenset[str] = frozenset()
 
     def runs(self, module: Module) -> bool:
         return module.value in self.modules
@@ -84,20 +171,23 @@ class NodeView:
     def maintenance_words(self) -> str:
         return words(self.maintenance, self.maintenance_why) if self.maintenance else ""
 
-    @property
-    def cards_out(self) -> tuple[str, ...]:
-        """Its cards that are in maintenance."""
-        return tuple(uuid for uuid in self.cards if self.cards_maintenance.get(uuid))
 
-    @property
-    def usable_cards(self) -> tuple[str, ...]:
-        """The only cards that something new may use here; empty: no card is in maintenance, any may be used."""
-        return tuple(uuid for uuid in self.cards if uuid not in self.cards_out) if self.cards_out else ()
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a replica has of one node. `cards`: bytes of each of the cards it uses, by UUID."""
+
+    node_id: str
+    memory: int = 0
+    cores: int = 0
+    cards: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaView:
-    """A replica as its row has it. Whether it counts as lost depends on its node: see `World.state`."""
+    """A replica as its row has it. Whether it counts as lost depends on its node: see `state_of`.
+
+    `shares`: what it holds, of its own node first; more than one where it spans nodes.
+    """
 
     id: str
     model_id: str
@@ -107,13 +197,55 @@ class ReplicaView:
     generation: int = 1
     run: bool = True
     digest: str = ""
-    reserved: int = 0
+    shares: tuple[Share, ...] = ()
     state: ReplicaState = ReplicaState.PENDING
     state_since: float = 0.0
     code: str = ""
     message: str = ""
     attempt: int = 0  # starts of this generation so far
-    cards: tuple[str, ...] = ()  # the only ones that it may use; none: any of its node
+    in_flight: int = 0  # requests that it works at or that wait in its engine
+    slots: int = 1  # requests that it works at at once
+    grown: bool = False  # added under load, beyond the model's base
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of memory that it holds on its nodes."""
+        return sum(item.memory for item in self.shares)
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        return tuple(uuid for share in self.shares for uuid, _ in share.cards)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Room that is kept for a model while others make it free. It ends when the model has used it, or at `until`."""
+
+    model_id: str
+    shares: tuple[Share, ...]
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """So much of a fleet. None and a class that is not named: nothing is said of it."""
+
+    cards: tuple[tuple[str, int], ...] = ()  # by class
+    cores: int | None = None
+    memory: int | None = None  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScopeView:
+    """A part of the tenancy tree: an organisation, a team or a project. `guarantee`: what its models get in any case;
+    `limit`: what they may have at most."""
+
+    id: str
+    kind: str
+    name: str
+    parent: str = ""  # id; empty: an organisation
+    guarantee: Amount = Amount()
+    limit: Amount = Amount()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +253,9 @@ class World:
     models: tuple[ModelView, ...] = ()
     nodes: tuple[NodeView, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
+    scopes: tuple[ScopeView, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    pack: bool = False  # fill nodes one after the other, instead of spreading over all
 
     @cached_property
     def _models(self) -> dict[str, ModelView]:
@@ -154,34 +289,42 @@ class World:
         return self._on_node.get(node_id, ())
 
     def state(self, replica: ReplicaView) -> ReplicaState:
-        """The replica's state, or LOST while its node is offline, runs no inference module, or was removed.
-
-        One that was told to stop and has stopped is just that: nothing of it is left, wherever it was.
-        """
-        node = self.node(replica.node_id)
-        gone = not replica.run and replica.state is ReplicaState.STOPPED
-        lost = node is None or node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
-        return ReplicaState.LOST if lost and not gone else replica.state
+        return state_of(replica, self.node(replica.node_id))
 
     def to_move(self, replica: ReplicaView) -> str:
-        """Why a replica shall leave the place where it is; empty if it may stay.
+        return why_to_move(replica, self.node(replica.node_id), self.model(replica.model_id))
 
-        1. its node is drained
-        2. it may use a card that is drained
-        3. its profile may no longer run on its node
-        """
-        node, model = self.node(replica.node_id), self.model(replica.model_id)
-        if node is None:
-            return ""
-        if node.drained:  # 1
-            return f"node {node.name} is {node.maintenance_words}"
-        for uuid in replica.cards or node.cards:  # 2
-            if node.cards_maintenance.get(uuid) == Maintenance.DRAINED:
-                return f"card {uuid} of node {node.name} is drained"
-        profile = model.profile(replica.profile_id) if model else None
-        if profile is not None and not profile.may_run_on(node):  # 3
-            return f"profile {profile.name} may run only on {', '.join(profile.nodes)}"
+
+def state_of(replica: ReplicaView, node: NodeView | None) -> ReplicaState:
+    """The replica's state, or LOST while its node is offline, runs no inference module, or was removed.
+
+    One that was told to stop and has stopped is just that: nothing of it is left, wherever it was.
+    """
+    gone = not replica.run and replica.state is ReplicaState.STOPPED
+    lost = node is None or node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
+    return ReplicaState.LOST if lost and not gone else replica.state
+
+
+def why_to_move(replica: ReplicaView, node: NodeView | None, model: ModelView | None) -> str:
+    """Why a replica shall leave the place where it is; empty if it may stay.
+
+    1. its node is drained
+    2. it uses a card that is drained
+    3. its profile may no longer run on its node
+    """
+    if node is None:
         return ""
+    if node.drained:  # 1
+        return f"node {node.name} is {node.maintenance_words}"
+    if replica.cards:  # 2
+        drained = {card.uuid for card in node.cards if card.maintenance == Maintenance.DRAINED}
+        for uuid in replica.cards:
+            if uuid in drained:
+                return f"card {uuid} of node {node.name} is drained"
+    profile = model.profile(replica.profile_id) if model else None
+    if profile is not None and not profile.may_run_on(node):  # 3
+        return f"profile {profile.name} may run only on {', '.join(profile.nodes)}"
+    return ""
 
 
 def _grouped(replicas: Iterable[ReplicaView], key: Callable[[ReplicaView], str]) -> dict[str, list[ReplicaView]]:

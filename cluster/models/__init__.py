@@ -6,6 +6,7 @@ from cluster.models.membership import Certificate, JoinToken, PublishedMap
 from cluster.models.nodes import Node
 from cluster.models.replicas import Replica
 from cluster.models.setup import ClusterSetup
+from cluster.models.standing import ModelStanding
 
 __all__ = [
     "Certificate",
@@ -14,6 +15,7 @@ __all__ = [
     "Job",
     "JobStep",
     "JoinToken",
+    "ModelStanding",
     "Node",
     "PublishedMap",
     "Replica",

@@ -39,6 +39,10 @@ class Node(models.Model):
     maintenance_why = models.TextField(blank=True)
     maintenance_by = models.CharField(max_length=200, blank=True)
     maintenance_at = models.DateTimeField(null=True, blank=True)
+    labels = models.JSONField(default=dict, blank=True, help_text="Set by administrators, name and value.")
+    fabric = models.CharField(
+        max_length=64, blank=True, help_text="Fast network over which it can share a replica with others of that name."
+    )
     cards_maintenance = models.JSONField(
         default=dict, blank=True, help_text="The same of single cards, by UUID: state, why, by, at."
     )

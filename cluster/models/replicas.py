@@ -29,6 +29,10 @@ class Replica(models.Model):
     serve = models.JSONField(help_text="The profile, resolved: what the node is told (cluster.wire.Serve).")
     digest = models.CharField(max_length=64, help_text="Of `serve`: differs from the catalogue's when outdated.")
     reserved = models.PositiveBigIntegerField(default=0, help_text="Bytes of the node's memory held for it.")
+    shares = models.JSONField(
+        default=list, blank=True, help_text="What it holds of its node, and of others it spans: cluster.domain.types.Share."
+    )
+    grown = models.BooleanField(default=False, help_text="Added under load, beyond what shall run.")
     why = models.TextField(blank=True, help_text="Why it is here, and why it stops.")
     # observed
     state = models.CharField(max_length=16, choices=REPLICA_STATES, default=ReplicaState.PENDING.value)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from catalog.services import events
 from cluster import selectors, signals
 from cluster.domain import invariants
-from cluster.domain.plan import Op, Plan, Renew, Start, Stop, after, recheck
+from cluster.domain.board import Board
+from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, do, recheck
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import World
-from cluster.models import Replica
+from cluster.domain.types import Share
+from cluster.models import ModelStanding, Replica
 from cluster.services.locks import plan_lock
 from cluster.wire import Serve, to_dict
 from llmgw_site.lib.clock import new_id
@@ -46,36 +48,37 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
     done: list[Op] = []
     refused: list[tuple[Op, str]] = []
     with plan_lock():
-        world, serves = selectors.picture()
-        before = world
+        before, serves = selectors.picture()
+        board = Board(before)
         for op in plan.ops:
             named = _named(op)
-            why = recheck(named, world)
-            if not why and not _write(named, world, serves, actor):
+            why = recheck(named, board)
+            if not why and not _write(named, board, serves, actor):
                 why = "the row changed meanwhile"
             if why:
                 refused.append((op, why))
                 continue
-            world = after(named, world)
+            do(named, board)
             done.append(named)
-        broken = invariants.broken(before, world)
+        broken = invariants.broken(before, board.as_world())
         if broken:
             raise BrokenPromise("; ".join(broken))
         if done:
-            told = _nodes_of(done, before, world)
+            told = _nodes_of(done, Board(before), board)
             transaction.on_commit(lambda: signals.plan_applied.send_robust(sender=Replica, nodes=told))
     for op, why in refused:
         event(log, "plan_op_refused", op=type(op).__name__.lower(), subject=op.subject, why=why)
     return Applied(tuple(done), tuple(refused))
 
 
-def _nodes_of(ops: list[Op], before: World, world: World) -> frozenset[str]:
+def _nodes_of(ops: list[Op], before: Board, board: Board) -> frozenset[str]:
     """Nodes that have something else to do now."""
-    found = set()
+    found: set[str] = set()
     for op in ops:
-        replica = before.replica(op.replica_id) or world.replica(op.replica_id)
-        if replica is not None:
-            found.add(replica.node_id)
+        if not isinstance(op, (Keep, Release, Remember)):
+            replica = before.replica(op.replica_id) or board.replica(op.replica_id)
+            if replica is not None:
+                found |= {replica.node_id, *(share.node_id for share in replica.shares)}
     return frozenset(found)
 
 
@@ -83,35 +86,37 @@ def _named(op: Op) -> Op:
     return replace(op, replica_id=new_id("rep")) if isinstance(op, Start) and not op.replica_id else op
 
 
-def _write(op: Op, world: World, serves: Mapping[str, Serve], actor: str) -> bool:
+def _write(op: Op, board: Board, serves: Mapping[str, Serve], actor: str) -> bool:
     """One operation to its row. False if the row is not as it was read."""
     if isinstance(op, Start):
-        _start(op, world, serves[op.profile_id], actor)
+        _start(op, board, serves[op.profile_id], actor)
         return True
-    replica = world.replica(op.replica_id)
+    if isinstance(op, (Keep, Release, Remember)):
+        return _remember(op, board, actor)
+    replica = board.replica(op.replica_id)
     assert replica is not None  # recheck saw it
-    model = world.model(replica.model_id)
+    model = board.model(replica.model_id)
     name = model.name if model else replica.model_id
     # An agent may report at this moment; its state is none of ours, so only what we decided about must be the same.
     same = Replica.objects.filter(id=replica.id, run=replica.run, generation=replica.generation)
     if isinstance(op, Stop):
         written, kind, text = same.update(run=False, why=op.reason), "replica_stopping", f"a replica of {name} stops"
     elif isinstance(op, Renew):
-        written = same.update(**_renewed(op, _told(serves[op.profile_id], world, replica.node_id)))
+        written = same.update(**_renewed(op, _told(serves[op.profile_id], op.shares[0])))
         kind, text = "replica_renewed", f"a replica of {name} starts anew as generation {op.generation}"
     else:
-        gone = same if world.node(replica.node_id) is None else same.filter(state=ReplicaState.STOPPED.value)
+        gone = same if board.node(replica.node_id) is None else same.filter(state=ReplicaState.STOPPED.value)
         written, kind, text = gone.delete()[0], "replica_removed", f"a replica of {name} is gone"
     if written:
         _event(actor, kind, replica.id, text, op.reason)
     return bool(written)
 
 
-def _start(op: Start, world: World, serve: Serve, actor: str) -> None:
-    model, node = world.model(op.model_id), world.node(op.node_id)
+def _start(op: Start, board: Board, serve: Serve, actor: str) -> None:
+    model, node = board.model(op.model_id), board.node(op.node_id)
     assert model is not None  # recheck saw them both
     assert node is not None
-    serve = _told(serve, world, node.id)
+    serve = _told(serve, op.shares[0])
     Replica.objects.create(
         id=op.replica_id,
         model_id=model.id,
@@ -121,17 +126,45 @@ def _start(op: Start, world: World, serve: Serve, actor: str) -> None:
         serve=to_dict(serve),
         digest=op.digest,
         reserved=serve.memory,
+        shares=[asdict(share) for share in op.shares],
+        grown=op.grown,
         why=op.reason,
     )
+    if board.claim_of(model.id) is not None:
+        _written(model.id, claim=None, claim_until=0.0)
     _event(
         actor, "replica_placed", op.replica_id, f"a replica of {model.name} is placed on node {node.name}", op.reason
     )
 
 
-def _told(serve: Serve, world: World, node_id: str) -> Serve:
-    """What this node is told: the profile, and the only cards that it may use there while others are in maintenance."""
-    node = world.node(node_id)
-    return replace(serve, cards=node.usable_cards if node else ())
+def _remember(op: Keep | Release | Remember, board: Board, actor: str) -> bool:
+    model = board.model(op.subject)
+    name = model.name if model else op.subject
+    if isinstance(op, Keep):
+        _written(op.subject, claim=[asdict(share) for share in op.claim.shares], claim_until=op.claim.until)
+        kind, text = "room_kept", f"room is kept for {name}"
+    elif isinstance(op, Release):
+        _written(op.subject, claim=None, claim_until=0.0)
+        kind, text = "room_released", f"room is kept for {name} no longer"
+    else:
+        _written(op.subject, **{**asdict(op.standing), "restarting": list(op.standing.restarting)})
+        kind, text = "model_decided", f"what is wanted of {name} changed"
+    if op.reason:
+        events.append(actor=actor, kind=kind, subject_kind="model", subject_id=op.subject, message=text, why=op.reason)
+    return True
+
+
+def _written(model_id: str, **values: Any) -> None:
+    """Under the plan lock, and after the standing was compared: nobody else writes these rows meanwhile."""
+    ModelStanding.objects.update_or_create(model_id=model_id, defaults=values)
+    ModelStanding.objects.filter(model_id=model_id).update(version=F("version") + 1)
+
+
+def _told(serve: Serve, share: Share) -> Serve:
+    """What this node is told: the profile, and the cards that it uses there."""
+    return replace(
+        serve, cards=tuple(uuid for uuid, _ in share.cards), card_memory=tuple(size for _, size in share.cards)
+    )
 
 
 def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
@@ -141,6 +174,7 @@ def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
         "serve": to_dict(serve),
         "digest": op.digest,
         "reserved": serve.memory,
+        "shares": [asdict(share) for share in op.shares],
         "why": op.reason,
         "state": ReplicaState.PENDING.value,
         "state_since": Now(),

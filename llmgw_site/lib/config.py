@@ -150,6 +150,18 @@ class Config:
         readers.seconds,
         "Longest time that running requests of a replica may take to finish before it stops.",
     )
+    placement: str = _setting(
+        "LLMGW_PLACEMENT",
+        "spread",
+        readers.one_of("spread", "pack"),
+        "Whether replicas are spread over all nodes, or nodes are filled one after the other.",
+    )
+    rest_after: float = _setting(
+        "LLMGW_REST_AFTER",
+        "900",
+        readers.seconds,
+        "Time without a request after which a model that runs on demand stops, unless the model says otherwise.",
+    )
     heartbeat: float = _setting(
         "LLMGW_HEARTBEAT",
         "30",

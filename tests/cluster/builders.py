@@ -6,9 +6,10 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from cluster.domain.plan import Plan, after, recheck
+from cluster.domain.board import Board
+from cluster.domain.plan import Plan, do, recheck
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, World
+from cluster.domain.types import CardView, ModelView, NodeView, ProfileView, ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
 
 _ids = count(1)
@@ -37,14 +38,20 @@ def a_node(name: str = "one", *, memory: int = 8 * GIB, **fields: Any) -> NodeVi
     return NodeView(name=name, **values)
 
 
-def a_replica(model: ModelView, node: NodeView, **fields: Any) -> ReplicaView:
-    """A replica of the model's first profile, as wanted; `ready` by default."""
+def a_card(uuid: str = "GPU-0", *, memory: int = 24 * GIB, **fields: Any) -> CardView:
+    return CardView(uuid=uuid, memory_total=memory, **{"klass": "L4", **fields})
+
+
+def a_replica(model: ModelView, node: NodeView, *, reserved: int | None = None, **fields: Any) -> ReplicaView:
+    """A replica of the model's first profile, as wanted; `ready` by default. `reserved`: bytes, if not the profile's."""
     profile = model.profiles[0] if model.profiles else a_profile()
     values: dict[str, Any] = {
         "id": f"rep_{next(_ids):06d}",
         "profile_id": profile.id,
         "digest": profile.digest,
-        "reserved": profile.memory,
+        "shares": (
+            Share(node_id=node.id, memory=profile.memory if reserved is None else reserved, cores=profile.threads),
+        ),
         "slot": 0,
         "state": READY,
         **fields,
@@ -54,10 +61,11 @@ def a_replica(model: ModelView, node: NodeView, **fields: Any) -> ReplicaView:
 
 def applied(world: World, plan: Plan) -> World:
     """The world after a plan; every operation must pass its own check at its turn."""
+    board = Board(world)
     for op in plan.ops:
-        assert recheck(op, world) == "", f"{op} was planned and then refused"
-        world = after(op, world, new_id=f"rep_{next(_ids):06d}")
-    return world
+        assert recheck(op, board) == "", f"{op} was planned and then refused"
+        do(op, board, new_id=f"rep_{next(_ids):06d}")
+    return board.as_world()
 
 
 def with_replica(world: World, replica_id: str, **fields: Any) -> World:

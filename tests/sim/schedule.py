@@ -27,7 +27,7 @@ def a_cluster(seed: int) -> Cluster:
         cluster.add_node(f"n{number}", cards=("a", "b") if number % 2 else ())
     for name, wanted in (("one", 1), ("two", 2), ("three", 3)):
         profile = ProfileView(id=f"prof_{name}", name=name, engine="llama.cpp", digest=f"{name}-1", memory=GIB)
-        cluster.models[name] = ModelView(id=name, name=name, wanted=wanted, profiles=(profile,))
+        cluster.models[name] = ModelView(id=name, name=name, base=wanted, profiles=(profile,))
     return cluster
 
 
@@ -159,7 +159,7 @@ class Schedule:
         self.cluster.models[model.id] = replace(model, **fields)  # type: ignore[arg-type]
 
     def scale(self) -> None:
-        self.change_model(self.model(), wanted=self.dice.randint(0, 4))
+        self.change_model(self.model(), base=self.dice.randint(0, 4))
 
     def toggle(self) -> None:
         model = self.model()

@@ -21,7 +21,7 @@ def cluster() -> Cluster:
     for name in ("a", "b", "c"):
         cluster.add_node(name)
     profile = ProfileView(id="prof", name="cpu", engine="llama.cpp", digest="1", memory=GIB)
-    cluster.models["m"] = ModelView(id="m", name="m", wanted=1, profiles=(profile,))
+    cluster.models["m"] = ModelView(id="m", name="m", base=1, profiles=(profile,))
     cluster.clock.run(40.0)
     assert where(cluster) == ["a"]
     return cluster
@@ -68,7 +68,7 @@ def test_f66_a_partitioned_node_is_replaced_and_its_surplus_stopped_when_it_retu
     cluster.clock.run(40.0)
     assert state(cluster, "a") is NodeState.ONLINE
     assert engines(cluster) == {"b": 1}
-    cluster.models["m"] = replace(cluster.models["m"], wanted=3)
+    cluster.models["m"] = replace(cluster.models["m"], base=3)
     cluster.clock.run(30.0)
     assert where(cluster) == ["a", "b", "c"]  # and new ones can start there
 
@@ -99,7 +99,7 @@ def test_f05_after_a_stall_of_all_controllers_nobody_is_dead_and_nothing_moved(c
 def test_with_one_of_two_controllers_stalled_nodes_report_to_the_other(cluster: Cluster) -> None:
     cluster.stall("c1", 600.0)
     watch(cluster, 500, lambda: all(state(cluster, name) is not NodeState.OFFLINE for name in "abc"))
-    cluster.models["m"] = replace(cluster.models["m"], wanted=2)
+    cluster.models["m"] = replace(cluster.models["m"], base=2)
     cluster.clock.run(40.0)
     assert len(where(cluster)) == 2
 
@@ -178,6 +178,6 @@ def test_a_node_whose_inference_module_is_switched_off_is_left_and_used_again(cl
     assert engines(cluster) == {"b": 1}
     cluster.nodes["a"].switch_inference(True)
     cluster.clock.run(5.0)
-    cluster.models["m"] = replace(cluster.models["m"], wanted=3)
+    cluster.models["m"] = replace(cluster.models["m"], base=3)
     cluster.clock.run(40.0)
     assert where(cluster) == ["a", "b", "c"]

@@ -26,7 +26,7 @@ NODE = a_node()
         (a_model(), ReplicaState.READY, NodeState.STALE, "", "1/1"),
         (a_model(), ReplicaState.READY, NodeState.OFFLINE, "node_offline", "0/1"),
         (a_model(enabled=False), ReplicaState.READY, NodeState.ONLINE, "model_disabled", "0/0"),
-        (a_model(wanted=0), ReplicaState.READY, NodeState.ONLINE, "model_not_wanted", "0/0"),
+        (a_model(base=0), ReplicaState.READY, NodeState.ONLINE, "model_not_wanted", "0/0"),
         (a_model(), None, NodeState.ONLINE, "replica_planned", "0/1"),
         (a_model(profiles=()), None, NodeState.ONLINE, "no_profile", "0/1"),
     ],

@@ -98,7 +98,7 @@ def test_a_replica_moves_when_its_profile_may_no_longer_run_on_its_node() -> Non
 
 
 def test_a_drained_node_is_left_without_a_gap() -> None:
-    model, one, two = a_model(wanted=2), a_node("one"), a_node("two", memory=64 * GIB)
+    model, one, two = a_model(base=2), a_node("one"), a_node("two", memory=64 * GIB)
     there = tuple(a_replica(model, one, slot=slot) for slot in (0, 1))
     world = World(
         models=(model,), nodes=(replace(one, maintenance="drained", maintenance_why="x"), two), replicas=there
@@ -220,7 +220,7 @@ def test_a_second_profile_is_tried_on_the_node_where_the_first_has_failed() -> N
 
 
 def test_an_external_model_is_placed_nowhere() -> None:
-    model, node = a_model(external=True, wanted=3, profiles=()), a_node(modules=frozenset({"cloud"}))
+    model, node = a_model(external=True, base=3, profiles=()), a_node(modules=frozenset({"cloud"}))
     world = World(models=(model,), nodes=(node,))
     plan = reconcile(world, NOW)
     assert plan == Plan()

@@ -36,7 +36,7 @@ def renew(**fields: object) -> Renew:
     ("op", "world", "why"),
     [
         (start(), EMPTY, ""),
-        (start(), replace(WORLD, models=(replace(MODEL, wanted=2),)), "slot 0 is taken"),
+        (start(), replace(WORLD, models=(replace(MODEL, base=2),)), "slot 0 is taken"),
         (start(slot=1), WORLD, "enough replicas"),
         (start(slot=1), replace(WORLD, replicas=(OUTDATED,)), ""),
         (

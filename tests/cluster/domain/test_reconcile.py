@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.domain import invariants
+from cluster.domain.board import Board
 from cluster.domain.plan import Plan, Remove, Renew, Start, Stop, running
 from cluster.domain.reconcile import free_slot, reconcile
 from cluster.domain.states import NodeState, ReplicaState
@@ -62,7 +63,7 @@ def test_case_1_a_replica_of_a_removed_node_is_removed_and_placed_anew() -> None
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [({"enabled": False}, "disabled"), ({"wanted": 0}, "no replica"), ({"profiles": ()}, "no enabled profile")],
+    [({"enabled": False}, "disabled"), ({"base": 0}, "no replica"), ({"profiles": ()}, "no enabled profile")],
 )
 def test_case_2_a_model_that_is_not_wanted_is_stopped_with_the_reason(fields: dict[str, object], words: str) -> None:
     before, node = a_model(), a_node()
@@ -74,7 +75,7 @@ def test_case_2_a_model_that_is_not_wanted_is_stopped_with_the_reason(fields: di
 
 
 def test_case_3_of_a_surplus_the_least_useful_goes_first() -> None:
-    model, node = a_model(wanted=2), a_node(memory=64 * GIB)
+    model, node = a_model(base=2), a_node(memory=64 * GIB)
     ready, loading, failing = (
         a_replica(model, node, slot=slot, state=state)
         for slot, state in enumerate((READY, ReplicaState.STARTING, ReplicaState.BACKOFF))
@@ -165,7 +166,7 @@ def test_f19_case_4c_a_change_that_fits_nowhere_leaves_the_old_one_serving_and_s
 
 
 def test_case_4_of_several_replicas_one_is_replaced_after_the_other() -> None:
-    model, node = a_model(wanted=3), a_node(memory=64 * GIB)
+    model, node = a_model(base=3), a_node(memory=64 * GIB)
     world = World(
         models=(newer(model),), nodes=(node,), replicas=tuple(a_replica(model, node, slot=n) for n in range(3))
     )
@@ -178,7 +179,7 @@ def test_case_4_of_several_replicas_one_is_replaced_after_the_other() -> None:
 
 
 def test_case_5_replicas_are_spread_and_each_gets_a_slot_of_its_own() -> None:
-    model = a_model(wanted=3)
+    model = a_model(base=3)
     world = World(models=(model,), nodes=tuple(a_node(name) for name in "abc"))
     plan = reconcile(world, NOW)
     starts = [op for op in plan.ops if isinstance(op, Start)]
@@ -286,7 +287,7 @@ def worlds(draw: st.DrawFn) -> World:
             )
             for n in range(draw(st.integers(0, 2)))
         )
-        models.append(a_model(name, profiles=profiles, wanted=draw(st.integers(0, 3)), enabled=draw(st.booleans())))
+        models.append(a_model(name, profiles=profiles, base=draw(st.integers(0, 3)), enabled=draw(st.booleans())))
     return World(models=tuple(models), nodes=nodes)
 
 
@@ -328,7 +329,7 @@ def changed(world: World, change: str, pick: int) -> World:
             profiles = tuple(replace(p, **(fields or {"digest": f"{p.digest}+{pick}"})) for p in model.profiles)
             after = replace(model, profiles=profiles)
         else:
-            after = replace(model, enabled=not model.enabled) if change == "toggle" else replace(model, wanted=pick % 4)
+            after = replace(model, enabled=not model.enabled) if change == "toggle" else replace(model, base=pick % 4)
         return replace(world, models=tuple(after if item is model else item for item in world.models))
     return world
 

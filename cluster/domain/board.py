@@ -1,0 +1,164 @@
+"""The picture while a plan is made: a world, and what the operations so far have made of it.
+
+A `World` is frozen; a plan for a thousand replicas on ten thousand nodes cannot copy it for each of them. A `Board` changes
+in place, remembers what it changed, and goes back to any earlier moment: a plan can try what would happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from cluster.domain.room import Room
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Standing, World, state_of, why_to_move
+
+
+class Board:
+    """Replicas and claims as they stand now, and the room that they leave on each node.
+
+    `rooms`: by node id, in the order of names. `log`: ids of nodes whose room changed, in order; whoever ranks nodes
+    reads on from where it was.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rooms: dict[str, Room] = {}
+        for index, node in enumerate(sorted(world.nodes, key=lambda item: (item.name, item.id))):
+            self.rooms[node.id] = Room(node, index)
+        self.by_index: tuple[Room, ...] = tuple(self.rooms.values())
+        self.log: list[str] = []
+        self._models = {item.id: item for item in world.models}
+        self._journal: list[_Change] = []
+        self._claims: dict[str, Claim] = {}
+        self._replicas: dict[str, ReplicaView] = {}
+        self._of_model: dict[str, dict[str, ReplicaView]] = {}
+        self._on_node: dict[str, dict[str, ReplicaView]] = {}
+        for replica in world.replicas:
+            self._put(None, replica, lifted=False)
+        for claim in world.claims:
+            self._keep(claim.model_id, claim)
+
+    # --- looking
+
+    def model(self, model_id: str) -> ModelView | None:
+        return self._models.get(model_id)
+
+    def node(self, node_id: str) -> NodeView | None:
+        return self.world.node(node_id)
+
+    def replica(self, replica_id: str) -> ReplicaView | None:
+        return self._replicas.get(replica_id)
+
+    @property
+    def replicas(self) -> Sequence[ReplicaView]:
+        return list(self._replicas.values())
+
+    def of_model(self, model_id: str) -> Sequence[ReplicaView]:
+        return list(self._of_model.get(model_id, {}).values())
+
+    def on_node(self, node_id: str) -> Sequence[ReplicaView]:
+        """Replicas that hold something of this node."""
+        return list(self._on_node.get(node_id, {}).values())
+
+    def count(self, model_id: str, node_id: str) -> int:
+        """Replicas of a model that hold something of a node."""
+        there = self._on_node.get(node_id)
+        return sum(item.model_id == model_id for item in there.values()) if there else 0
+
+    def claim_of(self, model_id: str) -> Claim | None:
+        return self._claims.get(model_id)
+
+    def state(self, replica: ReplicaView) -> ReplicaState:
+        return state_of(replica, self.world.node(replica.node_id))
+
+    def to_move(self, replica: ReplicaView) -> str:
+        return why_to_move(replica, self.world.node(replica.node_id), self.model(replica.model_id))
+
+    def as_world(self) -> World:
+        """The picture as a world of its own."""
+        claims = tuple(self._claims[key] for key in sorted(self._claims))
+        models = tuple(self._models.values())
+        return replace(self.world, models=models, replicas=tuple(self._replicas.values()), claims=claims)
+
+    # --- changing
+
+    def put(self, replica: ReplicaView) -> None:
+        """A new replica, or another state of one."""
+        self._change(self._replicas.get(replica.id), replica, lifted=False)
+
+    def drop(self, replica_id: str) -> None:
+        """A replica of which nothing is left."""
+        self._change(self._replicas[replica_id], None, lifted=False)
+
+    def lift(self, replica_id: str) -> None:
+        """Take a replica away as if its engine had ended: what it holds, and what the machine says it uses, is free."""
+        self._change(self._replicas[replica_id], None, lifted=True)
+
+    def claim(self, model_id: str, claim: Claim | None) -> None:
+        """Keep room for a model, or (None) keep it no longer."""
+        self._journal.append((model_id, self._keep(model_id, claim)))
+
+    def remember(self, model_id: str, standing: Standing) -> ModelView:
+        """Another standing of a model; the model as it is then. `back` does not undo it."""
+        self._models[model_id] = replace(self._models[model_id], standing=standing)
+        return self._models[model_id]
+
+    def mark(self) -> int:
+        return len(self._journal)
+
+    def back(self, mark: int) -> None:
+        """Undo everything since `mark`."""
+        while len(self._journal) > mark:
+            change = self._journal.pop()
+            if len(change) == 2:
+                self._keep(*change)
+            else:
+                before, after, lifted = change
+                self._put(after, before, lifted=lifted)
+
+    def _change(self, before: ReplicaView | None, after: ReplicaView | None, *, lifted: bool) -> None:
+        self._journal.append((before, after, lifted))
+        self._put(before, after, lifted=lifted)
+
+    def _put(self, before: ReplicaView | None, after: ReplicaView | None, *, lifted: bool) -> None:
+        if before is not None:
+            self._hold(before, -1, lifted=lifted)
+            if after is None:
+                del self._replicas[before.id], self._of_model[before.model_id][before.id]
+            for node_id in _nodes_of(before):
+                del self._on_node[node_id][before.id]
+        if after is not None:
+            self._replicas[after.id] = after
+            self._of_model.setdefault(after.model_id, {})[after.id] = after
+            for node_id in _nodes_of(after):
+                self._on_node.setdefault(node_id, {})[after.id] = after
+            self._hold(after, 1, lifted=lifted)
+
+    def _hold(self, replica: ReplicaView, sign: int, *, lifted: bool) -> None:
+        for share in replica.shares:
+            room = self.rooms.get(share.node_id)
+            if room is not None:
+                room.take(replica, share, sign, lifted=lifted)
+                self.log.append(share.node_id)
+
+    def _keep(self, model_id: str, claim: Claim | None) -> Claim | None:
+        """The claim that this one replaces."""
+        before = self._claims.pop(model_id, None)
+        for held, sign in ((before, -1), (claim, 1)):
+            for share in held.shares if held else ():
+                room = self.rooms.get(share.node_id)
+                if room is not None:
+                    room.keep(share, sign)
+                    self.log.append(share.node_id)
+        if claim is not None:
+            self._claims[model_id] = claim
+        return before
+
+
+_Change = tuple[ReplicaView | None, ReplicaView | None, bool] | tuple[str, Claim | None]
+"""What was before and after, and whether it was lifted; or a model and the claim that it had."""
+
+
+def _nodes_of(replica: ReplicaView) -> Iterable[str]:
+    return {replica.node_id, *(share.node_id for share in replica.shares)}

@@ -1,0 +1,105 @@
+"""What one node has left: memory, cores and the memory of its cards, while a plan takes and gives back."""
+
+from __future__ import annotations
+
+from cluster.domain.states import REPLICA_LIVE, ReplicaState
+from cluster.domain.types import CardView, NodeView, ReplicaView, Share
+from llmgw_site.lib.units import MIB
+
+MARGIN, MARGIN_SHARE = 512 * MIB, 0.10
+"""Memory of a node that is never given to engines: the smaller of the two (share of its total)."""
+CARD_MARGIN, CARD_MARGIN_SHARE = 512 * MIB, 0.04
+"""Memory of a card that is never given to engines: the larger of the two (share of its total)."""
+_LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
+
+
+def margin(node: NodeView) -> int:
+    return min(MARGIN, int(node.memory_total * MARGIN_SHARE))
+
+
+def card_margin(card: CardView) -> int:
+    return max(CARD_MARGIN, int(card.memory_total * CARD_MARGIN_SHARE))
+
+
+def holds_room(replica: ReplicaView) -> bool:
+    """Whether a replica's room is its own: while it shall run, for one that has failed or stopped is started anew when
+    its agent or its module is; and then until nothing of it is left."""
+    return replica.run or replica.state in REPLICA_LIVE
+
+
+class Room:
+    """A node's room. `index`: its place among all nodes in the order of names. `kind`: equal for nodes that are alike in
+    all that lasts. `version` rises with each change.
+
+    `cards`: bytes that one more engine may take of each card, in the node's order; -1 of one that must not be used.
+    """
+
+    __slots__ = ("_loading", "_physical", "_promised", "_top", "cards", "cores", "index", "kind", "node", "version")
+
+    def __init__(self, node: NodeView, index: int) -> None:
+        self.node = node
+        self.index = index
+        self.kind = _kind(node)
+        self.version = 0
+        self.cores = node.cores
+        self._promised = node.memory_total - margin(node)
+        self._physical = node.memory_available - margin(node)
+        self._loading = 0
+        self.cards = [
+            card.memory_total - card_margin(card) - card.foreign if card.usable else -1 for card in node.cards
+        ]
+        self._top: tuple[int, ...] | None = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that one more engine may take, never below 0.
+
+        The smaller of what is not promised to others (total less margin less reservations) and what the machine has
+        free now, less what is promised to engines that are still loading. The second sees other programs.
+        """
+        return max(0, min(self._promised, self._physical - self._loading))
+
+    @property
+    def top(self) -> tuple[int, ...]:
+        """What is left of each card that may be used, the most first."""
+        if self._top is None:
+            self._top = tuple(sorted((free for free in self.cards if free > 0), reverse=True))
+        return self._top
+
+    def take(self, replica: ReplicaView, share: Share, sign: int, *, lifted: bool) -> None:
+        """A replica takes (1) or gives back (-1) what it holds here.
+
+        `lifted`: it is only imagined to be gone, so the machine still counts as used what its engine uses.
+        """
+        if not holds_room(replica):
+            return
+        if replica.state in _LOADING:
+            self._loading += sign * share.memory
+        elif lifted:
+            self._physical -= sign * share.memory
+        self._hold(share, sign)
+
+    def keep(self, share: Share, sign: int) -> None:
+        """Room that is kept for somebody and that nobody uses yet."""
+        self._loading += sign * share.memory
+        self._hold(share, sign)
+
+    def _hold(self, share: Share, sign: int) -> None:
+        self._promised -= sign * share.memory
+        self.cores -= sign * share.cores
+        self.version += 1
+        if share.cards:
+            held = dict(share.cards)
+            for place, card in enumerate(self.node.cards):
+                if card.uuid in held and card.usable:
+                    self.cards[place] -= sign * held[card.uuid]
+            self._top = None
+
+
+def _kind(node: NodeView) -> object:
+    """Equal for nodes that every check of what lasts answers alike."""
+    return (
+        node.state, node.maintenance, node.cores, node.memory_total, node.fabric != "",
+        node.modules, tuple(sorted(node.engines.items())), tuple(sorted(node.labels.items())),
+        tuple((card.klass, card.memory_total) for card in node.cards),
+    )  # fmt: skip

@@ -1,0 +1,41 @@
+"""Which cards of a node a replica gets, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster.domain.feasible import cards_left
+from cluster.domain.room import Room
+from cluster.domain.types import ProfileView, Share
+
+
+def share_of(room: Room, profile: ProfileView, *, pack: bool = False) -> Share:
+    """What a replica of this profile takes of a node where `why_not` found nothing."""
+    cards = choose_cards(room, profile, pack=pack)
+    return Share(node_id=room.node.id, memory=profile.memory, cores=profile.threads, cards=cards)
+
+
+def choose_cards(room: Room, profile: ProfileView, *, pack: bool) -> tuple[tuple[str, int], ...]:
+    """Cards and bytes of each. Even shares go to the fullest cards that still hold them (pack) or to the emptiest; layers
+    go where most is free, so that they fit in any case."""
+    if not profile.cards:
+        return ()
+    left = sorted(cards_left(room, profile), key=lambda item: (-item[1], item[0].uuid))
+    if profile.even or profile.cards == 1:
+        share = -(-profile.card_memory // profile.cards)
+        fit = [item for item in left if item[1] >= share]
+        chosen = fit[-profile.cards :] if pack else fit[: profile.cards]
+        return tuple((card.uuid, share) for card, _ in chosen)
+    chosen = left[: profile.cards]
+    return tuple(zip((card.uuid for card, _ in chosen), by_layers(profile, [free for _, free in chosen]), strict=True))
+
+
+def by_layers(profile: ProfileView, left: Sequence[int]) -> list[int]:
+    """Bytes for each card: whole layers in proportion to what is left of each, none beyond it."""
+    piece = max(profile.layer, 1)
+    most = [free // piece for free in left]
+    wanted = -(-profile.card_memory // piece)
+    shares = [min(bound, wanted * bound // max(1, sum(most))) for bound in most]
+    for _ in range(wanted - sum(shares)):
+        shares[max(range(len(left)), key=lambda place: (most[place] - shares[place], -place))] += 1
+    return [count * piece for count in shares]
