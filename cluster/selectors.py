@@ -25,8 +25,21 @@ from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
 from cluster.domain.setup import Setup, SetupNode, roles_of
 from cluster.domain.states import JOB_TERMINAL, NodeState, ReplicaState
-from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, World
-from cluster.models import ClusterIdentity, ClusterSetup, Job, Node, Replica
+from cluster.domain.types import (
+    Amount,
+    CardView,
+    Claim,
+    Klass,
+    ModelView,
+    NodeView,
+    ProfileView,
+    ReplicaView,
+    ScopeView,
+    Share,
+    Standing,
+    World,
+)
+from cluster.models import ClusterIdentity, ClusterSetup, Job, ModelStanding, Node, Replica
 from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
 
 NOW = {

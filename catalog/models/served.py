@@ -6,9 +6,9 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models import F, Q
 
+from catalog.choices import CLASSES
 from catalog.models.fields import LABEL, id_field
 from catalog.models.providers import Provider
-from catalog.choices import CLASSES
 from catalog.models.scopes import Organisation, Project, Team
 
 MODEL_NAME = r"\A[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z"
