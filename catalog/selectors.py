@@ -95,7 +95,7 @@ def scope_views() -> tuple[QuotaView, ...]:
     quotas = {item.project_id or item.team_id or item.organisation_id: item for item in Quota.objects.all()}
     if not quotas:
         return ()
-    rows = [
+    rows: list[tuple[Organisation | Team | Project, str, str]] = [
         *((row, "organisation", "") for row in Organisation.objects.all()),
         *((row, "team", row.organisation_id) for row in Team.objects.all()),
         *((row, "project", row.team_id) for row in Project.objects.all()),

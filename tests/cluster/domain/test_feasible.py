@@ -1,4 +1,4 @@
-"""cluster.domain.feasible and place: hard checks, and the words of a refusal."""
+"""cluster.domain.feasible and refusals: hard checks of a node without cards, and the words of a refusal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.domain.feasible import Answer, feasible, margin, room
-from cluster.domain.place import NoPlace, Placement, place
+from cluster.domain.board import Board
+from cluster.domain.feasible import Answer
+from cluster.domain.place import NoPlace, Placement, Placer
+from cluster.domain.refusals import feasible
+from cluster.domain.room import margin
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import World
+from cluster.domain.types import ModelView, NodeView, World
 from llmgw_site.lib.units import GIB, MIB
 from tests.cluster.builders import a_model, a_node, a_profile, a_replica
+
+
+def place(world: World, model: ModelView) -> Placement | NoPlace:
+    return Placer(Board(world)).place(model)
+
+
+def room(world: World, node: NodeView) -> int:
+    return Board(world).rooms[node.id].memory
 
 
 @pytest.mark.parametrize(
@@ -36,7 +47,7 @@ def test_a_check_says_no_with_its_code(
     node: dict[str, Any], profile: dict[str, Any], answer: Answer, code: str
 ) -> None:
     host = a_node(**node)
-    verdict = feasible(World(nodes=(host,)), host, a_profile(**profile))
+    verdict = feasible(Board(World(nodes=(host,))), host, a_profile(**profile))
     assert (verdict.answer, verdict.code) == (answer, code)
     assert bool(verdict.message) == (answer is not Answer.OK)
 
@@ -79,7 +90,7 @@ def test_memory_of_an_engine_that_still_loads_is_not_given_away_twice() -> None:
     model, node = a_model(profiles=(a_profile(memory=3 * GIB),)), a_node()  # the machine still shows 8 GiB free
     loading = tuple(a_replica(model, node, slot=n, state=ReplicaState.STARTING) for n in range(2))
     world = World(models=(model,), nodes=(node,), replicas=loading)
-    assert feasible(world, node, model.profiles[0]).code == "no_memory_now"
+    assert feasible(Board(world), node, model.profiles[0]).code == "no_memory_now"
 
 
 def test_the_second_profile_is_tried_where_the_first_fits_nowhere() -> None:

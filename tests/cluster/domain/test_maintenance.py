@@ -7,16 +7,27 @@ from typing import Any
 
 import pytest
 
+from cluster.domain.board import Board
 from cluster.domain.explain import model_status
-from cluster.domain.feasible import Answer, feasible
 from cluster.domain.modules import Module
-from cluster.domain.place import NoPlace, Placement, place
+from cluster.domain.place import NoPlace, Placement, Placer
 from cluster.domain.plan import Plan, Renew, Start, Stop
 from cluster.domain.reconcile import reconcile
+from cluster.domain.refusals import feasible
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import NodeView, World
+from cluster.domain.types import CardView, NodeView, ProfileView, ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
-from tests.cluster.builders import READY, a_model, a_node, a_profile, a_replica, applied, nodes_work, with_replica
+from tests.cluster.builders import (
+    READY,
+    a_card,
+    a_model,
+    a_node,
+    a_profile,
+    a_replica,
+    applied,
+    nodes_work,
+    with_replica,
+)
 
 NOW = 1_000_000.0
 ROUTER = frozenset({Module.ROUTER.value})
@@ -37,26 +48,44 @@ def rest(world: World, *, least: int = 0, steps: int = 12) -> tuple[World, list[
     return world, kinds
 
 
+def refused(node: NodeView, profile: ProfileView) -> tuple[str, str]:
+    found = feasible(Board(World(nodes=(node,))), node, profile)
+    return found.code, found.message
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
         ({"maintenance": "cordoned", "maintenance_why": "fan"}, "node_cordoned", "cordoned for maintenance (fan)"),
         ({"maintenance": "drained"}, "node_drained", "drained for maintenance"),
         ({"modules": ROUTER}, "no_inference_module", "does not run the module inference"),
-        ({"cards": ("a", "b"), "cards_maintenance": {"a": "cordoned", "b": "drained"}}, "cards_in_maintenance", "all"),
     ],
 )
 def test_nothing_new_goes_where_an_administrator_forbids_it(fields: dict[str, Any], code: str, words: str) -> None:
-    verdict = feasible(World(), a_node(**fields), a_profile())
-    assert verdict.code == code
-    assert words in verdict.message
+    verdict = refused(a_node(**fields), a_profile())
+    assert verdict[0] == code
+    assert words in verdict[1]
 
 
-def test_one_card_in_maintenance_leaves_the_others() -> None:
-    node = a_node(cards=("a", "b", "c"), cards_maintenance={"b": "cordoned"})
-    assert feasible(World(), node, a_profile()).answer is Answer.OK
-    assert node.usable_cards == ("a", "c")
-    assert a_node(cards=("a",)).usable_cards == ()
+ON_CARD = a_profile("gpu", cards=1, card_memory=10 * GIB)
+CORDONED_A, DRAINED_B = a_card("a", maintenance="cordoned"), a_card("b", maintenance="drained")
+
+
+@pytest.mark.parametrize(
+    ("cards", "profile", "code", "words"),
+    [
+        ((CORDONED_A, DRAINED_B), ON_CARD, "cards_in_maintenance", "card a is cordoned; card b is drained"),
+        ((CORDONED_A, a_card("b")), ON_CARD, "", ""),
+        ((CORDONED_A, a_card("b")), replace(ON_CARD, cards=2), "cards_in_maintenance", "card a is cordoned"),
+        ((CORDONED_A, DRAINED_B), a_profile(), "", ""),  # the processor's way needs no card
+    ],
+)
+def test_cards_in_maintenance_are_not_used(
+    cards: tuple[CardView, ...], profile: ProfileView, code: str, words: str
+) -> None:
+    verdict = refused(a_node(cards=cards), profile)
+    assert verdict[0] == code
+    assert words in verdict[1]
 
 
 def test_f69_a_node_in_maintenance_that_is_switched_off_says_both() -> None:
@@ -82,7 +111,7 @@ def test_f65_a_model_that_is_pinned_to_a_node_waits_for_it_and_goes_nowhere_else
 
 def test_a_model_that_is_pinned_to_nodes_that_are_not_there_says_so() -> None:
     model = a_model(profiles=(a_profile(nodes=("gone",)),))
-    found = place(World(models=(model,), nodes=(a_node(),)), model)
+    found = Placer(Board(World(models=(model,), nodes=(a_node(),)))).place(model)
     assert isinstance(found, NoPlace)
     assert found.code == "pinned_elsewhere"
     assert "may run only on gone" in found.message
@@ -140,19 +169,22 @@ def test_a_drained_node_that_goes_off_before_its_replicas_moved_loses_them_and_t
     assert [r.node_id for r in world.replicas] == [two.id]
 
 
+def on_card(node: NodeView, uuid: str) -> ReplicaView:
+    share = Share(node_id=node.id, memory=ON_CARD.memory, cards=((uuid, ON_CARD.card_memory),))
+    return a_replica(a_model(profiles=(ON_CARD,)), node, shares=(share,))
+
+
 def test_f68_a_drained_card_alone_is_left_the_node_serves_on_with_the_others() -> None:
-    model = a_model()
-    node = a_node(cards=("a", "b"), cards_maintenance={"b": "drained"})
-    world = World(models=(model,), nodes=(node,), replicas=(a_replica(model, node),))
+    model, node = a_model(profiles=(ON_CARD,)), a_node(cards=(a_card("a"), DRAINED_B))
+    world = World(models=(model,), nodes=(node,), replicas=(on_card(node, "b"),))
     world, kinds = rest(world, least=1)
     assert [r.cards for r in world.replicas] == [("a",)]
     assert kinds[:2] == [Start, Stop]
 
 
 def test_f68_where_there_is_no_room_for_two_the_replica_is_started_anew_without_the_card() -> None:
-    model = a_model()
-    node = a_node(memory=int(1.7 * GIB), cards=("a", "b"), cards_maintenance={"b": "drained"})
-    world = World(models=(model,), nodes=(node,), replicas=(a_replica(model, node),))
+    model, node = a_model(profiles=(ON_CARD,)), a_node(memory=int(1.7 * GIB), cards=(a_card("a"), DRAINED_B))
+    world = World(models=(model,), nodes=(node,), replicas=(on_card(node, "b"),))
     plan = reconcile(world, NOW)
     assert [type(op) for op in plan.ops] == [Renew]
     world = applied(world, plan)
@@ -160,17 +192,21 @@ def test_f68_where_there_is_no_room_for_two_the_replica_is_started_anew_without_
     assert reconcile(nodes_work(nodes_work(world)), NOW) == Plan()
 
 
-def test_a_replica_that_may_not_use_the_drained_card_stays() -> None:
-    model = a_model()
-    node = a_node(cards=("a", "b"), cards_maintenance={"b": "drained"})
-    world = World(models=(model,), nodes=(node,), replicas=(a_replica(model, node, cards=("a",)),))
+def test_a_replica_that_does_not_use_the_drained_card_stays() -> None:
+    model, node = a_model(profiles=(ON_CARD,)), a_node(cards=(a_card("a"), DRAINED_B))
+    world = World(models=(model,), nodes=(node,), replicas=(on_card(node, "a"),))
+    assert reconcile(world, NOW) == Plan()
+
+
+def test_a_replica_on_the_processor_is_not_concerned_by_cards() -> None:
+    model, node = a_model(), a_node(cards=(a_card("a", maintenance="drained"), DRAINED_B))
+    world = World(models=(model,), nodes=(node,), replicas=(a_replica(model, node),))
     assert reconcile(world, NOW) == Plan()
 
 
 def test_a_cordoned_card_moves_nobody() -> None:
-    model = a_model()
-    node = a_node(cards=("a", "b"), cards_maintenance={"b": "cordoned"})
-    world = World(models=(model,), nodes=(node,), replicas=(a_replica(model, node),))
+    model, node = a_model(profiles=(ON_CARD,)), a_node(cards=(CORDONED_A, a_card("b")))
+    world = World(models=(model,), nodes=(node,), replicas=(on_card(node, "a"),))
     assert reconcile(world, NOW) == Plan()
 
 
@@ -235,6 +271,6 @@ def test_an_external_model_is_placed_nowhere() -> None:
 def test_a_long_list_of_reasons_is_cut() -> None:
     model = a_model()
     nodes = tuple(a_node(f"n{number:03}", maintenance="cordoned") for number in range(100))
-    found = place(World(models=(model,), nodes=nodes), model)
+    found = Placer(Board(World(models=(model,), nodes=nodes))).place(model)
     assert not isinstance(found, Placement)
-    assert found.message.endswith("and 88 more nodes")
+    assert found.message.endswith("and 88 more nodes (88 node_cordoned)")

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.domain import invariants
-from cluster.domain.board import Board
 from cluster.domain.plan import Plan, Remove, Renew, Start, Stop, running
 from cluster.domain.reconcile import free_slot, reconcile
 from cluster.domain.states import NodeState, ReplicaState
