@@ -5,6 +5,7 @@ job_changed    job_id   a job, one of its steps or its progress is new; pages ma
 observed       node_id  a heartbeat changed what is known of a node's replicas
 plan_applied   nodes    wanted state changed; `nodes`: ids of those that it changed for, where that is known
 members_changed  removed  a node joined, was taken out (`removed`: ids), or has another address or other modules
+model_asked    model_id a request waits for a model at rest, or for a place for it
 setup_changed  (none)   the cluster setup says something else: nodes should ask for their roles
 """
 
@@ -16,6 +17,7 @@ job_opened = Signal()
 job_changed = Signal()
 observed = Signal()
 plan_applied = Signal()
+model_asked = Signal()
 setup_changed = Signal()
 members_changed = Signal()
 snapshot_asked = Signal()

@@ -9,6 +9,7 @@ are ignored, missing ones have defaults, so controller N talks to nodes N-1. Siz
     agent -> controller   GET  /api/v1/agent/snapshot?have=VERSION   the snapshot (routing.domain.snapshot), or 304
     agent -> controller   POST /api/v1/agent/join        JoinRequest, answered by JoinAnswer (cluster.domain.joining)
     agent -> controller   POST /api/v1/agent/certificate CertificateRequest, answered by CertificateAnswer
+    gateway -> controller POST /api/v1/agent/demand      Demand, answered by DemandAnswer
     agent -> controller   GET  /ws/agent                 websocket, signed as a call: nudges to look again now (Nudge), Ping
     agent -> gateway      <data>/cluster/engines.json    EnginesFile
     agent -> gateway      <data>/cluster/module-map.json, modules.json   MapFile, ModulesFile (cluster.domain.modules)
@@ -342,6 +343,27 @@ class UsageBatch:
 
     node_id: str
     records: tuple[dict[str, Any], ...] = ()
+
+
+# --- gateway -> controller ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """Requests wait at this gateway for a model that runs on demand. Said again about each second, as long as they do."""
+
+    model: str  # its name
+    attempt: float | None = None  # that they wait for, as the answer before named it; None: a request has just come
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandAnswer:
+    """How the attempt stands. `state`: see cluster.domain.demand.Stage."""
+
+    state: str
+    attempt: float = 0.0  # an attempt is named by its time
+    code: str = ""  # why it came to nothing: stable code
+    message: str = ""  # the same for people
 
 
 # --- agent <-> gateway on one node --------------------------------------------------------------------------------

@@ -32,6 +32,10 @@ class Migration(migrations.Migration):
                 ('in_place', models.BooleanField(default=False)),
                 ('claim', models.JSONField(blank=True, help_text='Room that is kept for it: cluster.domain.types.Share.', null=True)),
                 ('claim_until', models.FloatField(default=0.0)),
+                ('attempt_at', models.FloatField(blank=True, help_text='Its last attempt to come up for a request.', null=True)),
+                ('why_at', models.FloatField(blank=True, help_text='The look at which there was no place for it.', null=True)),
+                ('why_code', models.CharField(blank=True, max_length=64)),
+                ('why_message', models.TextField(blank=True)),
             ],
         ),
         migrations.AddField(

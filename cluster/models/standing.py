@@ -11,7 +11,8 @@ class ModelStanding(models.Model):
     """cluster.domain.types.Standing and Claim as a row; times are Unix seconds of the database's clock.
 
     Written by `services/apply.py`, and by the services that take orders (`restart`, `retry`, a request for a model at
-    rest), always by conditional update: `version` rises with each.
+    rest), always by conditional update: `version` rises with each. `attempt_at` and what follows decide nothing: they are
+    what waiting requests are told, and `services/demands.py` alone writes them.
     """
 
     model = models.OneToOneField(Model, primary_key=True, on_delete=models.CASCADE, related_name="standing")
@@ -31,6 +32,10 @@ class ModelStanding(models.Model):
     in_place = models.BooleanField(default=False)
     claim = models.JSONField(null=True, blank=True, help_text="Room that is kept for it: cluster.domain.types.Share.")
     claim_until = models.FloatField(default=0.0)
+    attempt_at = models.FloatField(null=True, blank=True, help_text="Its last attempt to come up for a request.")
+    why_at = models.FloatField(null=True, blank=True, help_text="The look at which there was no place for it.")
+    why_code = models.CharField(max_length=64, blank=True)
+    why_message = models.TextField(blank=True)
 
     def __str__(self) -> str:
         return str(self.model)
