@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cluster.domain import health, invariants
+from cluster.domain.board import Board
 from cluster.domain.health import Listening
 from cluster.domain.modules import Module
-from cluster.domain.plan import Op, Plan, Renew, Start, Stop, after, recheck, running
+from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Remove, Renew, Start, Stop, do, recheck, running
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ModelView, NodeView, ReplicaView, World
+from cluster.domain.types import CardView, Claim, ModelView, NodeView, ReplicaView, World
 from cluster.wire import ReplicaReport, Serve, WantedReplica, Weights
 from llmgw_site.lib.units import GIB
 from tests.sim.clock import Clock
@@ -53,6 +54,7 @@ class Cluster:
     models: dict[str, ModelView] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
     replicas: dict[str, ReplicaView] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
     nodes: dict[str, Node] = field(default_factory=dict)
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     stalled_until: dict[str, float] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class Cluster:
     def add_node(self, name: str, *, memory: int = 8 * GIB, cards: tuple[str, ...] = ()) -> Node:
         view = NodeView(
             id=name, name=name, engines={"llama.cpp": ""}, cores=4, memory_total=memory, memory_available=memory,
-            modules=EVERYTHING, cards=cards,
+            modules=EVERYTHING, cards=tuple(CardView(uuid=uuid, klass="L4", memory_total=24 * GIB) for uuid in cards),
         )  # fmt: skip
         self.rows[name] = Row(view)
         node = self.nodes[name] = Node(self.clock, self, name, memory=memory)
@@ -91,6 +93,11 @@ class Cluster:
 
     def change_node(self, name: str, **fields: object) -> None:
         self.rows[name].view = replace(self.rows[name].view, **fields)  # type: ignore[arg-type]
+
+    def change_card(self, name: str, uuid: str, **fields: object) -> None:
+        """A card of a node; uuids are the node's own here."""
+        cards = self.rows[name].view.cards
+        self.change_node(name, cards=tuple(replace(c, **fields) if c.uuid == uuid else c for c in cards))  # type: ignore[arg-type]
 
     def world(self) -> World:
         """The picture for decisions, and the check that no late reader takes a node for dead."""
@@ -105,7 +112,10 @@ class Cluster:
                 listened = self._listened(heard)
                 assert listened >= OFFLINE_AFTER - health.GAP - TICK, f"{row.view.name}: a late reader says offline"
             views.append(replace(row.view, state=state))
-        return World(models=tuple(self.models.values()), nodes=tuple(views), replicas=tuple(self.replicas.values()))
+        return World(
+            models=tuple(self.models.values()), nodes=tuple(views), replicas=tuple(self.replicas.values()),
+            claims=self.claims,
+        )  # fmt: skip
 
     # --- work of a controller -------------------------------------------------------------------------------------
 
@@ -165,20 +175,26 @@ class Cluster:
             return
         world = self.world()
         before = set(invariants.check(world))
+        board = Board(world)
         told: set[str] = set()
         for op in plan.ops:
             op = self._named(op)
-            if why := recheck(op, world):
+            if why := recheck(op, board):
                 self.say(f"{controller} refused {type(op).__name__} {op.subject}: {why}")
                 continue
             self.say(f"{controller} {type(op).__name__} {op.subject}: {op.reason}")
-            there, world = world, after(op, world)
+            do(op, board)
+            there, world = world, board.as_world()
+            if isinstance(op, (Keep, Release, Remember)):
+                continue
             self._check(op, there, world)
             replica = world.replica(op.replica_id) or there.replica(op.replica_id)
             told |= {replica.node_id} if replica else set()
         broken = set(invariants.check(world)) - before
         assert not broken, broken
         self.replicas = {item.id: item for item in world.replicas}
+        self.models = {item.id: item for item in world.models}
+        self.claims = world.claims
         for name in sorted(told):
             self._nudge(name, controller)
 
@@ -188,20 +204,20 @@ class Cluster:
         self._made += 1
         return replace(op, replica_id=f"rep_{self._made:05d}")
 
-    def _check(self, op: Op, before: World, world: World) -> None:
-        """No operation but a restart in place costs a model one of the ready replicas that it needs, and none is started
-        in place of one whose node is only late."""
+    def _check(self, op: Start | Renew | Stop | Remove, before: World, world: World) -> None:
+        """No operation but a restart in place, or for another model, costs a model one of the ready replicas that it
+        needs, and none is started in place of one whose node is only late."""
         if isinstance(op, Start):
             self._check_start(op, before)
             return
         replica = before.replica(op.replica_id)
         model = before.model(replica.model_id) if replica else None
-        if model is None or isinstance(op, Renew):
+        if model is None or isinstance(op, Renew) or (isinstance(op, Stop) and op.for_model):
             return
-        then, now = (sum(r.state is READY for r in running(w, model.id)) for w in (before, world))
+        then, now = (sum(r.state is READY for r in running(Board(w), model.id)) for w in (before, world))
         if model.profiles:
             assert now >= min(then, model.target), f"{op} leaves {now} of {model.target} ready"
-        active = running(before, model.id)
+        active = running(Board(before), model.id)
         node = before.node(replica.node_id) if replica else None
         if isinstance(op, Stop) and replica in active and node is not None and node.state is NodeState.STALE:
             enough = len(active) > model.target or not model.profiles

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cluster.domain import invariants
+from cluster.domain.board import Board
 from cluster.domain.plan import running
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
@@ -20,14 +21,17 @@ FAULTS, REST = 300.0, 330.0
 
 
 def a_cluster(seed: int) -> Cluster:
-    """Four to six nodes, three models; room for all of them on any three nodes or so."""
+    """Four to six nodes, half of them with cards, three models, one of them for cards; room for all of them on any three
+    nodes or so."""
     clock = Clock(seed)
     cluster = Cluster(clock)
     for number in range(clock.dice.randint(4, 6)):
-        cluster.add_node(f"n{number}", cards=("a", "b") if number % 2 else ())
+        cluster.add_node(f"n{number}", cards=(f"n{number}a", f"n{number}b") if number % 2 else ())
     for name, wanted in (("one", 1), ("two", 2), ("three", 3)):
         profile = ProfileView(id=f"prof_{name}", name=name, engine="llama.cpp", digest=f"{name}-1", memory=GIB)
         cluster.models[name] = ModelView(id=name, name=name, base=wanted, profiles=(profile,))
+    cards = replace(profile, id="prof_cards", name="cards", priority=1, digest="cards-1", cards=1, card_memory=10 * GIB)
+    cluster.models["two"] = replace(cluster.models["two"], profiles=(cards, *cluster.models["two"].profiles))
     return cluster
 
 
@@ -40,7 +44,7 @@ class Schedule:
         self.happenings: tuple[tuple[int, Callable[[], None]], ...] = (
             (4, self.partition), (3, self.lose_messages), (2, self.power_cut), (3, self.restart_agent),
             (3, self.crash_engine), (1, self.hang_engine), (1, self.deafen_engine), (2, self.stall_one),
-            (2, self.stall_all), (1, self.database_clock), (1, self.wall_clock), (3, self.maintain), (2, self.card),
+            (2, self.stall_all), (1, self.database_clock), (1, self.wall_clock), (3, self.maintain), (2, self.card), (2, self.foreign),
             (3, self.scale), (1, self.toggle), (2, self.change_profile), (2, self.bad_starts), (1, self.slow_loads),
             (1, self.switch), (1, self.pin), (1, self.remove),
         )  # fmt: skip
@@ -147,9 +151,23 @@ class Schedule:
 
     def card(self) -> None:
         node = self.node()
-        cards = {uuid: self.dice.choice(("", "cordoned", "drained")) for uuid in self.cluster.rows[node.id].view.cards}
-        self.cluster.say(f"{node.id} cards: {cards}")
-        self.cluster.change_node(node.id, cards_maintenance=cards)
+        for card in self.cluster.rows[node.id].view.cards:
+            state = self.dice.choice(("", "cordoned", "drained"))
+            self.cluster.say(f"{node.id} card {card.uuid}: {state or 'ended'}")
+            self.cluster.change_card(node.id, card.uuid, maintenance=state)
+
+    def foreign(self) -> None:
+        """Another program takes a card's memory, and gives it back."""
+        node = self.node()
+        for card in self.cluster.rows[node.id].view.cards[:1]:
+            taken = self.dice.choice((4, 12, 23)) * GIB
+            self.cluster.say(f"{node.id} card {card.uuid}: {taken // GIB} GiB taken by another program")
+            self.cluster.change_card(node.id, card.uuid, foreign=taken)
+            self.for_a_while(lambda node=node, uuid=card.uuid: self.give_back(node, uuid))  # type: ignore[misc]
+
+    def give_back(self, node: Node, uuid: str) -> None:
+        if node.id in self.cluster.rows:
+            self.cluster.change_card(node.id, uuid, foreign=0)
 
     def model(self) -> ModelView:
         return self.cluster.models[self.dice.choice(sorted(self.cluster.models))]
@@ -168,12 +186,12 @@ class Schedule:
     def change_profile(self) -> None:
         model = self.model()
         profile = replace(model.profiles[0], digest=f"{model.name}-{self.clock.now:.0f}")
-        self.change_model(model, profiles=(profile,))
+        self.change_model(model, profiles=(profile, *model.profiles[1:]))
 
     def pin(self) -> None:
         model = self.model()
         names = self.dice.sample(sorted(self.cluster.rows), 2) if self.dice.random() < 0.5 else []
-        self.change_model(model, profiles=(replace(model.profiles[0], nodes=tuple(names)),))
+        self.change_model(model, profiles=(replace(model.profiles[0], nodes=tuple(names)), *model.profiles[1:]))
 
     def bad_starts(self) -> None:
         """A model does not start on a node, for good or for a while."""
@@ -223,7 +241,7 @@ class Schedule:
         assert all(node.state is NodeState.ONLINE for node in world.nodes)
         waits = {wait.model_id for wait in plan.waits}
         for model in world.models:
-            ready = [r for r in running(world, model.id) if r.state is READY]
+            ready = [r for r in running(Board(world), model.id) if r.state is READY]
             if model.id not in waits:
                 assert len(ready) == model.target, f"{model.name}: {len(ready)} of {model.target} and no reason given"
                 assert {r.digest for r in ready} <= {p.digest for p in model.profiles}

@@ -12,6 +12,7 @@ from cluster.domain.types import ModelView, ProfileView
 from llmgw_site.lib.units import GIB
 from tests.sim.clock import Clock
 from tests.sim.cluster import OFFLINE_AFTER, READY, STALE_AFTER, Cluster
+from tests.sim.node import Node
 
 
 @pytest.fixture
@@ -152,16 +153,32 @@ def test_a_drained_node_is_left_without_a_moment_in_which_nobody_serves(cluster:
     assert engines(cluster) == {"c": 1}
 
 
-def test_a_drained_card_is_given_up_by_an_engine_that_starts_anew_without_it() -> None:
+def on_cards(*cards: str, memory: int = 8 * GIB) -> tuple[Cluster, Node]:
+    """One node, and one model whose replica uses one card."""
     cluster = Cluster(Clock(2))
-    node = cluster.add_node("gpu", cards=("x", "y"))
-    profile = ProfileView(id="prof", name="cpu", engine="llama.cpp", digest="1", memory=GIB)
+    node = cluster.add_node("gpu", memory=memory, cards=cards)
+    profile = ProfileView(
+        id="prof", name="gpu", engine="llama.cpp", digest="1", memory=GIB, cards=1, card_memory=10 * GIB
+    )
     cluster.models["m"] = ModelView(id="m", name="m", profiles=(profile,))
     cluster.clock.run(30.0)
-    assert [engine.serve.cards for engine in node.engines.values()] == [()]
-    cluster.change_node("gpu", cards_maintenance={"y": "drained"})
-    watch(cluster, 60, lambda: where(cluster) != [])
+    return cluster, node
+
+
+def test_a_drained_card_is_left_without_a_moment_in_which_nobody_serves() -> None:
+    cluster, node = on_cards("x", "y")
     assert [engine.serve.cards for engine in node.engines.values()] == [("x",)]
+    cluster.change_card("gpu", "x", maintenance="drained")
+    watch(cluster, 60, lambda: where(cluster) != [])
+    assert [engine.serve.cards for engine in node.engines.values()] == [("y",)]
+
+
+def test_a_drained_card_is_given_up_by_an_engine_that_starts_anew_where_there_is_no_room_for_two() -> None:
+    cluster, node = on_cards("x", "y", memory=int(1.7 * GIB))
+    cluster.change_card("gpu", "x", maintenance="drained")
+    cluster.clock.run(60.0)
+    assert where(cluster) == ["gpu"]
+    assert [engine.serve.cards for engine in node.engines.values()] == [("y",)]
 
 
 def test_a_start_that_fails_for_good_is_tried_elsewhere_and_the_failed_one_goes(cluster: Cluster) -> None:
