@@ -48,6 +48,7 @@ class ProfileView:
     even: bool = False
     span: int = 1  # nodes
     rate: float = 0.0  # measured tokens/s per card, or per core of a CPU way; 0: not measured
+    concurrency: float = 0.0  # measured: requests at once that one replica serves well; 0: not measured
 
     def may_run_on(self, node: NodeView) -> bool:
         return not self.nodes or node.name in self.nodes
@@ -71,7 +72,7 @@ class Standing:
     parked_digest: str = ""  # of what was parked: another definition is tried again
     parked_code: str = ""
     parked_message: str = ""
-    restarting: tuple[str, ...] = ()  # ids of replicas that are to be replaced by new ones
+    restarting: tuple[str, ...] = ()  # replicas that are to be replaced by new ones: `ReplicaView.name_now` of each
     in_place: bool = False  # they stop first
 
 
@@ -109,12 +110,22 @@ class ModelView:
         return self.base == 0 and self.limit > 0
 
     @property
+    def least(self) -> int:
+        """Replicas it should have now whatever the load: its base, or one while it is awake on demand."""
+        if not self.enabled or self.external:
+            return 0
+        return max(self.base, int(self.on_demand and self.standing.asked_at is not None))
+
+    @property
     def target(self) -> int:
         """Replicas it should have now."""
         if not self.enabled or self.external:
             return 0
-        awake = 1 if self.on_demand and self.standing.asked_at is not None else 0
-        return min(max(self.base, awake) + self.standing.grown, self.limit)
+        return min(self.least + self.standing.grown, self.limit)
+
+    def restarts(self, replica: ReplicaView) -> bool:
+        """Whether this replica is to be replaced by a new one, as somebody asked."""
+        return bool(self.standing.restarting) and replica.name_now in self.standing.restarting
 
     def profile(self, profile_id: str | None) -> ProfileView | None:
         return next((item for item in self.profiles if item.id == profile_id), None)
@@ -172,6 +183,11 @@ class NodeView:
         return words(self.maintenance, self.maintenance_why) if self.maintenance else ""
 
 
+_TRYING = frozenset({ReplicaState.STARTING, ReplicaState.BACKOFF, ReplicaState.FAILED})
+NOTHING_STARTED = frozenset({"weights_missing", "weights_changed", "engine_missing", "spawn_failed"})
+"""Codes of a node that could not even begin, and looks again by itself."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Share:
     """What a replica has of one node. `cards`: bytes of each of the cards it uses, by UUID."""
@@ -206,6 +222,21 @@ class ReplicaView:
     in_flight: int = 0  # requests that it works at or that wait in its engine
     slots: int = 1  # requests that it works at at once
     grown: bool = False  # added under load, beyond the model's base
+    proven: int = 0  # the attempt that became ready last; 0: none has
+    used_at: float | None = None  # last request that it worked at
+
+    @property
+    def name_now(self) -> str:
+        """Names the replica in its present generation: when it has started anew, it has another."""
+        return f"{self.id}:{self.generation}"
+
+    @property
+    def failures(self) -> int:
+        """Its starts in a row that failed. Those where nothing could be started (its file is not there yet) do not count."""
+        if self.state not in _TRYING or self.code in NOTHING_STARTED:
+            return 0
+        begun = self.attempt - 1 if self.state is ReplicaState.STARTING else self.attempt
+        return max(0, begun - self.proven)
 
     @property
     def reserved(self) -> int:
@@ -256,6 +287,8 @@ class World:
     scopes: tuple[ScopeView, ...] = ()
     claims: tuple[Claim, ...] = ()
     pack: bool = False  # fill nodes one after the other, instead of spreading over all
+    scale_up_after: float = 60.0  # seconds that requests wait until a model grows
+    scale_down_after: float = 600.0  # seconds that nothing waits until it shrinks again
 
     @cached_property
     def _models(self) -> dict[str, ModelView]:
