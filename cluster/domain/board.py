@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from cluster.domain.room import Room
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Standing, World, state_of, why_to_move
+
+
+class Watcher(Protocol):
+    """Somebody who keeps sums over a board true while it changes. Each is told of what was before and what is after."""
+
+    def changed(self, before: ReplicaView | None, after: ReplicaView | None) -> None: ...
+
+    def kept(self, before: Claim | None, after: Claim | None) -> None: ...
 
 
 class Board:
@@ -28,6 +37,7 @@ class Board:
             self.rooms[node.id] = Room(node, index)
         self.by_index: tuple[Room, ...] = tuple(self.rooms.values())
         self.log: list[str] = []
+        self.watchers: list[Watcher] = []
         self._models = {item.id: item for item in world.models}
         self._journal: list[_Change] = []
         self._claims: dict[str, Claim] = {}
@@ -65,6 +75,10 @@ class Board:
         """Replicas of a model that hold something of a node."""
         there = self._on_node.get(node_id)
         return sum(item.model_id == model_id for item in there.values()) if there else 0
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return list(self._claims.values())
 
     def claim_of(self, model_id: str) -> Claim | None:
         return self._claims.get(model_id)
@@ -134,6 +148,8 @@ class Board:
             for node_id in _nodes_of(after):
                 self._on_node.setdefault(node_id, {})[after.id] = after
             self._hold(after, 1, lifted=lifted)
+        for watcher in self.watchers:
+            watcher.changed(before, after)
 
     def _hold(self, replica: ReplicaView, sign: int, *, lifted: bool) -> None:
         for share in replica.shares:
@@ -153,6 +169,8 @@ class Board:
                     self.log.append(share.node_id)
         if claim is not None:
             self._claims[model_id] = claim
+        for watcher in self.watchers:
+            watcher.kept(before, claim)
         return before
 
 

@@ -2,22 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from cluster.domain.amounts import CARDS, of_amount, of_shares, short, words
 from cluster.domain.board import Board
-from cluster.domain.types import ModelView, ReplicaView, Share
+from cluster.domain.room import holds_room
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import CardView, Claim, ModelView, ReplicaView, ScopeView, Share
+
+NAMED = 6
+"""Models of a scope that a refusal names with what they hold; of the others their sum."""
+_NOTHING: Mapping[str, int] = {}
+_OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 
 
 class Ledger:
-    """Who holds what on a board. What a scope holds is summed from the replicas of its models and the scopes beneath."""
+    """Who holds what on a board, kept true while the board changes.
+
+    What a scope holds is summed from the replicas of its models and of the scopes beneath. Lost and failed replicas count
+    for nothing, one that is told to stop counts until it is gone. `of` one model: what its replicas hold.
+    """
 
     def __init__(self, board: Board) -> None:
         self.board = board
+        self._scopes = {item.id: item for item in board.world.scopes}
+        self._limits = _set(self._scopes, "limit")
+        self._guarantees = _set(self._scopes, "guarantee")
+        self._chains: dict[str, tuple[str, ...]] = {"": ()}
+        self._cards: dict[str, Mapping[str, CardView]] = {}
+        self._amounts: dict[str, tuple[tuple[Share, ...], dict[str, int]]] = {}
+        self._held: dict[str, dict[str, int]] = {}  # by id of a scope or a model
+        self._serving: dict[str, dict[str, int]] = {}  # the part of it that is meant to go on
+        self._kept: dict[str, dict[str, int]] = {}  # room that is kept for models of a scope
+        if self._scopes:
+            for replica in board.replicas:
+                self.changed(None, replica)
+            for claim in board.claims:
+                self.kept(None, claim)
+            board.watchers.append(self)
 
-    def over_limit(self, model: ModelView, shares: Sequence[Share]) -> str:
-        """Which limit forbids a model to take these shares too, with the sums; empty if none does."""
+    # --- asking
+
+    def held(self, scope_or_model_id: str) -> Mapping[str, int]:
+        """What a scope, or an owned model, holds."""
+        return self._held.get(scope_or_model_id, _NOTHING)
+
+    def borrowed(self, scope_id: str) -> dict[str, int]:
+        """What a scope holds beyond its guarantee: of what this names, and of classes of cards that it does not name.
+        Nothing where it has none: then nothing is said of it."""
+        guarantee = self._guarantees.get(scope_id)
+        if guarantee is None:
+            return {}
+        return {
+            key: value - guarantee.get(key, 0)
+            for key, value in self.held(scope_id).items()
+            if value > guarantee.get(key, 0) and (key in guarantee or key.startswith(CARDS))
+        }
+
+    def over_limit(self, model: ModelView, shares: Sequence[Share], *, instead: ReplicaView | None = None) -> str:
+        """Which limit forbids a model to take these shares too, with the sums; empty if none does.
+
+        `instead`: the replica that gives back what it holds for them; what is not more than that is never refused.
+        """
+        chain = [scope_id for scope_id in self._chain(model.owner) if scope_id in self._limits]
+        if not chain:
+            return ""
+        before = self._amount(instead) if instead is not None and self._counts(instead) else _NOTHING
+        for key, size in sorted(of_shares(shares, self._cards_of(shares)).items()):
+            more = size - before.get(key, 0)
+            for scope_id in chain:
+                limit = self._limits[scope_id].get(key)
+                held = self.held(scope_id).get(key, 0) + self._kept.get(scope_id, _NOTHING).get(key, 0)
+                if limit is not None and more > 0 and held + more > limit:
+                    return self._over(model, self._scopes[scope_id], key, held, more, limit)
         return ""
 
     def may_take(self, victim: ReplicaView, model: ModelView) -> bool:
-        """Whether quotas let a replica's room be taken for a model of another owner."""
-        return True
+        """Whether quotas let a replica's room be taken for a model of another owner.
+
+        1. of scopes that both belong to nothing is taken
+        2. a scope's guarantee protects a replica where it names what that replica holds (of one with cards, the classes of
+           all of them) and the scope would be left with less than it is guaranteed of each such thing
+        3. one that is lost, has failed or is told to stop is nobody's use
+        """
+        if not self._guarantees or not self._serves(victim):  # 3
+            return True
+        amount = self._amount(victim)
+        return not any(self._protects(scope_id, amount) for scope_id in self._apart(victim, model))  # 1
+
+    def may_reclaim(self, victim: ReplicaView, model: ModelView, shares: Sequence[Share]) -> bool:
+        """Whether a replica's room is borrowed and these shares for a model of another scope are within its guarantee:
+        then the room is taken back though the model is of no higher class.
+
+        The guarantee has to name what the shares are (of those with cards, the classes of all), and to have room for each.
+        """
+        mine = set(self._chain(self._owner(victim)))
+        amount = of_shares(shares, self._cards_of(shares))
+        return any(
+            self._has_left(scope_id, amount)
+            for scope_id in self._chain(model.owner)
+            if scope_id not in mine and scope_id in self._guarantees
+        ) and self.may_take(victim, model)
+
+    # --- what the board tells
+
+    def changed(self, before: ReplicaView | None, after: ReplicaView | None) -> None:
+        """A replica has changed, is new, or is gone."""
+        for replica, sign in ((before, -1), (after, 1)):
+            if replica is None:
+                continue
+            chain = self._chain(self._owner(replica))
+            if not chain or not self._counts(replica):
+                continue
+            amount = self._amount(replica)
+            for owner in (*chain, replica.model_id):
+                _add(self._held.setdefault(owner, {}), amount, sign)
+                if replica.run:
+                    _add(self._serving.setdefault(owner, {}), amount, sign)
+
+    def kept(self, before: Claim | None, after: Claim | None) -> None:
+        """Room is kept for a model, or is no longer."""
+        for claim, sign in ((before, -1), (after, 1)):
+            model = self.board.model(claim.model_id) if claim is not None else None
+            if claim is not None and model is not None:
+                amount = of_shares(claim.shares, self._cards_of(claim.shares))
+                for scope_id in self._chain(model.owner):
+                    _add(self._kept.setdefault(scope_id, {}), amount, sign)
+
+    # --- parts
+
+    def _protects(self, scope_id: str, amount: Mapping[str, int]) -> bool:
+        guarantee = self._guarantees.get(scope_id, _NOTHING)
+        serving = self._serving.get(scope_id, _NOTHING)
+        named = _named(guarantee, amount)
+        return bool(named) and all(serving.get(key, 0) - amount[key] < guarantee[key] for key in named)  # 2
+
+    def _has_left(self, scope_id: str, amount: Mapping[str, int]) -> bool:
+        guarantee, kept = self._guarantees[scope_id], self._kept.get(scope_id, _NOTHING)
+        named = _named(guarantee, amount)
+        held = self.held(scope_id)
+        return bool(named) and all(held.get(key, 0) + kept.get(key, 0) + amount[key] <= guarantee[key] for key in named)
+
+    def _apart(self, victim: ReplicaView, model: ModelView) -> list[str]:
+        """The scopes that lose something if a replica gives way for a model."""
+        both = set(self._chain(model.owner))
+        return [scope_id for scope_id in self._chain(self._owner(victim)) if scope_id not in both]
+
+    def _counts(self, replica: ReplicaView) -> bool:
+        return holds_room(replica) and self.board.state(replica) not in _OUT
+
+    def _serves(self, replica: ReplicaView) -> bool:
+        return replica.run and self._counts(replica)
+
+    def _owner(self, replica: ReplicaView) -> str:
+        model = self.board.model(replica.model_id)
+        return model.owner if model is not None else ""
+
+    def _chain(self, owner: str) -> tuple[str, ...]:
+        """A scope and those above it."""
+        found = self._chains.get(owner)
+        if found is None:
+            scope = self._scopes.get(owner)
+            found = self._chains[owner] = () if scope is None else (owner, *self._chain(scope.parent))
+        return found
+
+    def _amount(self, replica: ReplicaView) -> dict[str, int]:
+        known = self._amounts.get(replica.id)
+        if known is None or known[0] is not replica.shares:
+            known = (replica.shares, of_shares(replica.shares, self._cards_of(replica.shares)))
+            self._amounts[replica.id] = known
+        return known[1]
+
+    def _cards_of(self, shares: Sequence[Share]) -> Mapping[str, Mapping[str, CardView]]:
+        """The cards of these nodes, looked up once for each."""
+        for share in shares:
+            if share.cards and share.node_id not in self._cards:
+                node = self.board.node(share.node_id)
+                self._cards[share.node_id] = {card.uuid: card for card in node.cards} if node is not None else {}
+        return self._cards
+
+    def _over(self, model: ModelView, scope: ScopeView, key: str, held: int, more: int, limit: int) -> str:
+        mine = [item for item in self.board.world.models if scope.id in self._chain(item.owner)]
+        sums = sorted(
+            ((self.held(item.id).get(key, 0), item.name) for item in mine), key=lambda pair: (-pair[0], pair[1])
+        )
+        parts = [f"{name} {short(key, size)}" for size, name in sums[:NAMED] if size]
+        rest = sum(size for size, _ in sums[NAMED:])
+        kept = self._kept.get(scope.id, _NOTHING).get(key, 0)
+        parts += [f"others {short(key, rest)}"] if rest else []
+        parts += [f"kept for those that wait {short(key, kept)}"] if kept else []
+        told = f" ({', '.join(parts)})" if parts else ""
+        return (
+            f"the {scope.kind} {scope.name} may have at most {words(key, limit)}, it holds {short(key, held)}{told}, and "
+            f"one more replica of {model.name} takes {short(key, more)}: raise the limit with "
+            f"`llmgw quota set {scope.name}`, or let another of its models rest"
+        )
+
+
+def ledger_of(board: Board) -> Ledger:
+    """The ledger that is kept for a board; a new one where nobody has made one."""
+    return next((item for item in board.watchers if isinstance(item, Ledger)), None) or Ledger(board)
+
+
+def _set(scopes: Mapping[str, ScopeView], name: str) -> dict[str, dict[str, int]]:
+    amounts = {scope.id: of_amount(getattr(scope, name)) for scope in scopes.values()}
+    return {scope_id: amount for scope_id, amount in amounts.items() if amount}
+
+
+def _named(guarantee: Mapping[str, int], amount: Mapping[str, int]) -> list[str]:
+    """What of an amount a guarantee names; nothing where the amount has cards of a class that it does not."""
+    if any(key.startswith(CARDS) and key not in guarantee for key in amount):
+        return []
+    return [key for key in amount if key in guarantee]
+
+
+def _add(total: dict[str, int], amount: Mapping[str, int], sign: int) -> None:
+    for key, size in amount.items():
+        total[key] = total.get(key, 0) + sign * size

@@ -1,0 +1,90 @@
+"""How much of a fleet something is, as plain sums: cores, bytes of memory, and cards by class.
+
+A sum has a whole number for each thing that it names: `cores`, `memory` (bytes), and `cards:CLASS` in millionths of a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cluster.domain.modules import Module
+from cluster.domain.room import card_margin, margin
+from cluster.domain.types import Amount, CardView, NodeView, Share
+from llmgw_site.lib.units import format_bytes
+
+Sum = Mapping[str, int]
+CORES, MEMORY, CARDS = "cores", "memory", "cards:"
+WHOLE = 1_000_000
+"""A card."""
+
+
+def of_amount(amount: Amount) -> dict[str, int]:
+    """A guarantee or a limit."""
+    named = {CARDS + klass: count * WHOLE for klass, count in amount.cards}
+    if amount.cores is not None:
+        named[CORES] = amount.cores
+    if amount.memory is not None:
+        named[MEMORY] = amount.memory
+    return named
+
+
+def of_shares(shares: Iterable[Share], cards: Mapping[str, Mapping[str, CardView]]) -> dict[str, int]:
+    """What a replica takes. `cards`: by node id, then by UUID; one that its node has no more is nothing of the fleet."""
+    total: dict[str, int] = {}
+    for share in shares:
+        for key, size in ((CORES, share.cores), (MEMORY, share.memory)):
+            if size:
+                total[key] = total.get(key, 0) + size
+        there = cards.get(share.node_id, {}) if share.cards else {}
+        for uuid, size in share.cards:
+            card = there.get(uuid)
+            if card is not None:
+                key = CARDS + card.klass
+                total[key] = total.get(key, 0) + part_of(card, size)
+    return total
+
+
+def part_of(card: CardView, size: int) -> int:
+    """How much of a card so many bytes of it are, in millionths: one part of as many as fit there beside each other.
+
+    More than half of what the card can give is the whole card, for no second one fits beside it; more than a third is a
+    half. So replicas of a kind that hold n cards by this sum can stand on n cards.
+    """
+    usable = card.memory_total - card_margin(card)
+    if size <= 0:
+        return 0
+    return WHOLE // max(1, usable // size)
+
+
+def of_fleet(nodes: Iterable[NodeView]) -> dict[str, int]:
+    """All that engines can get when every node is well: of nodes that run the module inference, offline ones too."""
+    total: dict[str, int] = {CORES: 0, MEMORY: 0}
+    for node in nodes:
+        if not node.runs(Module.INFERENCE):
+            continue
+        total[CORES] += node.cores
+        total[MEMORY] += max(0, node.memory_total - margin(node))
+        for card in node.cards:
+            total[CARDS + card.klass] = total.get(CARDS + card.klass, 0) + WHOLE
+    return total
+
+
+def figure(key: str, value: int) -> int | float:
+    """The plain number: cards as cards, to the hundredth."""
+    if not key.startswith(CARDS):
+        return value
+    return value // WHOLE if value % WHOLE == 0 else round(value / WHOLE, 2)
+
+
+def words(key: str, value: int) -> str:
+    """`2 cards of class L4`, `8 cores`, `4.0 GiB of memory`."""
+    if key == MEMORY:
+        return f"{format_bytes(value)} of memory"
+    count, noun = figure(key, value), "core" if key == CORES else "card"
+    of_class = "" if key == CORES else f" of class {key.removeprefix(CARDS) or 'unknown'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}{of_class}"
+
+
+def short(key: str, value: int) -> str:
+    """The same without its unit, for a sentence that has named it."""
+    return format_bytes(value) if key == MEMORY else str(figure(key, value))
