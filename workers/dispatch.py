@@ -65,6 +65,12 @@ def plan_applied(*, nodes: Collection[str] = (), **kwargs: Any) -> None:
     publish_snapshot()
 
 
+@receiver(signals.model_asked)
+def model_asked(**kwargs: Any) -> None:
+    """Somebody waits: the look begins at once."""
+    reconcile_now()
+
+
 @receiver(signals.setup_changed)
 def setup_changed(**kwargs: Any) -> None:
     nudges.send("setup")

@@ -10,11 +10,12 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from cluster import selectors, signals
-from cluster.services import authority, hearing, joining, members, nodes, setup
+from cluster.services import authority, demands, hearing, joining, members, nodes, setup
 from cluster.services.calls import Caller, decode, node_call, open_call
 from cluster.wire import (
     CertificateAnswer,
     CertificateRequest,
+    Demand,
     Heartbeat,
     JoinRequest,
     Wanted,
@@ -67,6 +68,13 @@ def heartbeat(caller: Caller, request: HttpRequest) -> bytes:
             answer["map_version"], content = members.payload(current)
             answer["map"] = orjson.Fragment(content)
         return orjson.dumps(answer)
+
+
+@node_call("POST")
+def demand(caller: Caller, request: HttpRequest) -> bytes:
+    """A Demand in, DemandAnswer out: a gateway has requests for a model at rest."""
+    order = from_dict(Demand, decode(caller.body))
+    return orjson.dumps(to_dict(demands.asked(order, now=caller.now)))
 
 
 @node_call("GET")

@@ -7,7 +7,7 @@ import logging
 from django.db import IntegrityError, OperationalError
 
 from cluster import selectors
-from cluster.services import apply
+from cluster.services import apply, demands
 from llmgw_site.lib.logs import event
 from workers import dispatch, hearing
 from workers.celery import app
@@ -32,8 +32,10 @@ def look() -> apply.Applied:
     """
     hearing.ask()
     now = selectors.database_now()
-    plan, _ = selectors.statuses(selectors.world(now), now)
+    world = selectors.world(now)
+    plan, _ = selectors.statuses(world, now)
     applied = apply.commit(plan)
+    demands.looked(world=world, plan=plan, now=now)
     for op in applied.done:
         event(log, "plan_op_applied", op=type(op).__name__.lower(), subject=op.subject, why=op.reason)
     dispatch.publish_snapshot()

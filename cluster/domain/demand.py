@@ -1,0 +1,136 @@
+"""A request for a model that is at rest: how the attempt to bring it up stands, and what the request is told.
+
+An attempt is named by its time (Unix seconds of the database's clock). It ends with a ready replica, with a start that
+failed, or with a look of the reconciler, later than it, that found no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cluster.domain.reconcile import parked_words
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import ModelView, ReplicaView
+
+AGAIN = 1.0
+"""Seconds between two attempts for one model that had no place: whoever asks before hears what the last one found."""
+USED_EVERY = 5.0
+"""Seconds after which waiting requests count as a use of the model again."""
+NOBODY_AFTER = 15.0
+"""Seconds without a use after which nobody waits any more for a model that is still loading: a gateway says about each
+second that somebody does."""
+
+
+class Stage(StrEnum):
+    """Where an attempt is; the first three go on."""
+
+    READY = "ready"  # a replica answers
+    STARTING = "starting"  # one is on its way
+    WAITING = "waiting"  # it is being looked at, or room is being made
+    NOWHERE = "nowhere"  # there is no place
+    FAILED = "failed"  # it did not start
+    PARKED = "parked"  # nothing is tried until somebody changes it
+    UNWANTED = "unwanted"  # it cannot be asked for: disabled, a provider's, at most 0 replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    stage: Stage
+    code: str = ""  # why it came to nothing
+    message: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether the attempt came to nothing."""
+        return self.stage not in (Stage.READY, Stage.STARTING, Stage.WAITING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the last looks of the reconciler found of a model. Times are Unix seconds; None: never."""
+
+    attempt_at: float | None = None
+    why_at: float | None = None
+    code: str = ""
+    message: str = ""
+    claimed: bool = False  # room is being made for it
+
+
+COMING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.DRAINING})
+DIED = "engine_died"
+"""What the agent says of an engine that ended while it served: it is started again at once."""
+
+
+def verdict(
+    model: ModelView, replicas: Iterable[tuple[ReplicaView, ReplicaState]], found: Found, *, attempt: float
+) -> Verdict:
+    """How an attempt for a model stands. `replicas`: the model's, each with its state as its node makes it (`state_of`).
+
+    1. it cannot be asked for                            UNWANTED
+    2. it is parked                                      PARKED, with the cause
+    3. a replica is ready                                READY
+    4. one is on its way, or died a moment ago           STARTING
+    5. room is being made, or its own last one leaves    WAITING
+    6. one failed to start                               FAILED, with what its node says
+    7. a look later than the attempt found no place      NOWHERE, with what it found
+    8. else                                              WAITING for that look
+    """
+    unwanted = _unwanted(model)
+    if unwanted is not None:  # 1
+        return unwanted
+    if model.standing.parked_at is not None:  # 2
+        return Verdict(stage=Stage.PARKED, code="model_parked", message=parked_words(model))
+    there = [(item, state) for item, state in replicas if state is not ReplicaState.LOST]
+    mine = [(item, state) for item, state in there if item.run]
+    if any(state is ReplicaState.READY for _, state in mine):  # 3
+        return Verdict(stage=Stage.READY)
+    if any(state in COMING or (state is ReplicaState.BACKOFF and item.code == DIED) for item, state in mine):  # 4
+        return Verdict(stage=Stage.STARTING)
+    leaving = any(not item.run and state is not ReplicaState.STOPPED for item, state in there)
+    if found.claimed or leaving:  # 5
+        return Verdict(stage=Stage.WAITING)
+    for item, state in mine:  # 6
+        if state in (ReplicaState.BACKOFF, ReplicaState.FAILED):
+            code = item.code or ("engine_failing" if state is ReplicaState.BACKOFF else "engine_failed")
+            return Verdict(stage=Stage.FAILED, code=code, message=f"its engine did not start: {item.message}")
+    if found.code and found.why_at is not None and found.why_at >= attempt:  # 7
+        return Verdict(stage=Stage.NOWHERE, code=found.code, message=found.message)
+    return Verdict(stage=Stage.WAITING)  # 8
+
+
+def attempt_for(model: ModelView, found: Found, stage: Stage, now: float) -> float:
+    """The attempt that a new request waits for: the one under way, else a fresh one, not more often than every AGAIN.
+
+    1. none yet, or the model is at rest                         now
+    2. the last one found no place, and was AGAIN or longer ago  now
+    3. else                                                      the last one
+    """
+    last = found.attempt_at
+    if last is None or at_rest(model):  # 1
+        return now
+    if stage is Stage.NOWHERE and now - last >= AGAIN:  # 2
+        return now
+    return last
+
+
+def at_rest(model: ModelView) -> bool:
+    """Whether it waits for the first request."""
+    return model.on_demand and model.standing.asked_at is None
+
+
+def nobody_waits(model: ModelView, now: float) -> bool:
+    """Whether a model on demand that has no ready replica is loaded for nobody: all who waited for it have gone."""
+    used = model.standing.used_at
+    return model.on_demand and used is not None and now - used >= NOBODY_AFTER
+
+
+def _unwanted(model: ModelView) -> Verdict | None:
+    if not model.enabled:
+        text = f"the model {model.name} is disabled: an administrator can enable it"
+        return Verdict(stage=Stage.UNWANTED, code="model_disabled", message=text)
+    if model.external or not model.limit:
+        text = f"the model {model.name} is set to 0 replicas: an administrator can raise it"
+        return Verdict(stage=Stage.UNWANTED, code="model_not_wanted", message=text)
+    return None
