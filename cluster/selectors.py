@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -114,11 +114,15 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     listening = listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first())
     serves: dict[str, Serve] = {}
     standings = {row.model_id: row for row in ModelStanding.objects.all()}
-    models = tuple(_model_view(item, serves, standings.get(item.model_id)) for item in catalog.model_views())
+    catalogue = catalog.model_views()
     setup = cluster_setup()
     rows = Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
     nodes = tuple(node_view(node, setup, listening, now) for node in rows)
-    replicas = tuple(replica_view(row) for row in Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
+    found = list(Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
+    replicas, used = tuple(replica_view(row) for row in found), _used(found)
+    models = tuple(
+        _model_view(item, serves, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
+    )
     scopes = tuple(
         ScopeView(
             id=item.scope_id,
@@ -140,7 +144,19 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     return made, serves
 
 
-def _model_view(model: CatalogModel, serves: dict[str, Serve], standing: ModelStanding | None) -> ModelView:
+def _used(replicas: Iterable[Replica]) -> dict[str, float]:
+    """When each model's replicas were last used, by what nodes report: no row is written for it."""
+    used: dict[str, float] = {}
+    for row in replicas:
+        if row.last_used_at is not None:
+            used[row.model_id] = max(unix(row.last_used_at), used.get(row.model_id, 0.0))
+    return used
+
+
+def _model_view(
+    model: CatalogModel, serves: dict[str, Serve], standing: ModelStanding | None, used: float | None = None
+) -> ModelView:
+    """`used`: when its replicas were last used; a request that waits for it counts too."""
     profiles = []
     for profile in model.profiles:
         serve = serves[profile.profile_id] = serve_of(model, profile)
@@ -155,7 +171,7 @@ def _model_view(model: CatalogModel, serves: dict[str, Serve], standing: ModelSt
         most=model.max_replicas,
         klass=Klass[klass.upper()],
         rest_after=settings.CONFIG.rest_after if model.rest_after is None else model.rest_after,
-        standing=standing_of(standing) if standing else Standing(),
+        standing=standing_of(standing, used) if standing else Standing(used_at=used),
         owner=model.scope_id,
         profiles=tuple(profiles),
         external=model.external,
@@ -182,8 +198,9 @@ def _profile_view(profile: CatalogProfile, serve: Serve) -> ProfileView:
     )
 
 
-def standing_of(row: ModelStanding) -> Standing:
+def standing_of(row: ModelStanding, used: float | None = None) -> Standing:
     values = {item.name: getattr(row, item.name) for item in fields(Standing)}
+    values["used_at"] = max((at for at in (row.used_at, used) if at is not None), default=None)
     return Standing(**{**values, "restarting": tuple(row.restarting)})
 
 
