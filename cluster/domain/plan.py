@@ -177,7 +177,7 @@ def recheck(op: Op, board: Board) -> str:
         return ""
     if isinstance(op, Remember):
         model = board.model(op.model_id)
-        return "" if model is not None and model.standing == op.before else "the model's standing changed meanwhile"
+        return "" if model is not None and _as_before(op, model.standing) else "the model's standing changed meanwhile"
     replica = board.replica(op.replica_id)
     if replica is None:
         return "the replica is gone"
@@ -190,6 +190,13 @@ def recheck(op: Op, board: Board) -> str:
     if board.node(replica.node_id) is None:  # 4
         return ""
     return "" if not replica.run and replica.state is ReplicaState.STOPPED else "something of it may still run"
+
+
+def _as_before(op: Remember, standing: Standing) -> bool:
+    """Whether a standing is what was decided from. That a model was used again meanwhile, as a busy one always is,
+    matters only where it would come to rest."""
+    rests = op.before.asked_at is not None and op.standing.asked_at is None
+    return standing == op.before or (not rests and replace(standing, used_at=op.before.used_at) == op.before)
 
 
 def _start(op: Start, board: Board) -> str:

@@ -147,7 +147,10 @@ def _remember(op: Keep | Release | Remember, board: Board, actor: str) -> bool:
         _written(op.subject, claim=None, claim_until=0.0)
         kind, text = "room_released", f"room is kept for {name} no longer"
     else:
-        _written(op.subject, **{**asdict(op.standing), "restarting": list(op.standing.restarting)})
+        values = {**asdict(op.standing), "restarting": list(op.standing.restarting)}
+        if op.standing.used_at == op.before.used_at:  # it may have been used since, and that stands
+            del values["used_at"]
+        _written(op.subject, **values)
         kind, text = "model_decided", f"what is wanted of {name} changed"
     if op.reason:
         events.append(actor=actor, kind=kind, subject_kind="model", subject_id=op.subject, message=text, why=op.reason)

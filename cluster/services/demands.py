@@ -32,6 +32,8 @@ def asked(order: Demand, *, now: float) -> DemandAnswer:
     if order.attempt is None:
         return _begin(row, now)
     model, found = _view(row, ModelStanding.objects.filter(model_id=row.pk).first(), now)
+    if demand.at_rest(model):  # it came to rest just when that attempt began
+        return _begin(row, now)
     verdict = _verdict(model, found, order.attempt, now)
     if not verdict.over:
         _used(model, now)
