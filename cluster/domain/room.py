@@ -71,6 +71,7 @@ class Room:
 
         `lifted`: it is only imagined to be gone, so the machine still counts as used what its engine uses.
         """
+        self.version += 1  # also where it takes nothing: nodes are ranked by how many replicas they have, too
         if not holds_room(replica):
             return
         if replica.state in _LOADING:
@@ -81,13 +82,13 @@ class Room:
 
     def keep(self, share: Share, sign: int) -> None:
         """Room that is kept for somebody and that nobody uses yet."""
+        self.version += 1
         self._loading += sign * share.memory
         self._hold(share, sign)
 
     def _hold(self, share: Share, sign: int) -> None:
         self._promised -= sign * share.memory
         self.cores -= sign * share.cores
-        self.version += 1
         if share.cards:
             held = dict(share.cards)
             for place, card in enumerate(self.node.cards):
