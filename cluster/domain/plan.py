@@ -153,14 +153,14 @@ def outdated(model: ModelView, replica: ReplicaView) -> bool:
 
 
 def old(board: Board, model: ModelView, replica: ReplicaView) -> bool:
-    """Whether a replica is to be replaced by another: outdated, or to move."""
-    return outdated(model, replica) or bool(board.to_move(replica))
+    """Whether a replica is to be replaced by another: outdated, to move, or to restart as somebody asked."""
+    return outdated(model, replica) or bool(board.to_move(replica)) or model.restarts(replica)
 
 
 def recheck(op: Op, board: Board) -> str:
     """Why this operation must not be done to this picture; empty if it may.
 
-    1. Start: model and profile still as planned, not one too many (one more only where an old one is to be replaced),
+    1. Start: model and profile still as planned, not parked, not one too many (one more only where an old one is to be replaced),
        slot free, still feasible, on the very cards that were chosen
     2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
     3. Stop: the replica is still meant to run, and the model has enough without it (see `_needed`), or its room is taken
@@ -203,6 +203,8 @@ def _start(op: Start, board: Board) -> str:
     model = board.model(op.model_id)
     if model is None or not model.target:
         return "the model is not wanted any more"
+    if model.standing.parked_at is not None:
+        return "the model is parked"
     profile = model.profile(op.profile_id)
     if profile is None or profile.digest != op.digest:
         return "the profile changed meanwhile"
@@ -251,12 +253,14 @@ def _fits(board: Board, model: ModelView, profile: ProfileView, shares: tuple[Sh
 def _needed(replica: ReplicaView, board: Board) -> str:
     """Why a replica must go on; empty if it may stop. Two planners that saw different moments stop no two for one.
 
-    1. of a model that wants none, or has nothing to run it as, each may stop
+    1. of a model that wants none, or has nothing to run it as, each may stop; of a parked one each that is not ready
     2. a ready, a lost or a failed one, if enough others are ready
     3. any other, if enough are on their way without it
     """
     model = board.model(replica.model_id)
     if model is None or not model.target or not model.profiles:  # 1
+        return ""
+    if model.standing.parked_at is not None and board.state(replica) is not ReplicaState.READY:
         return ""
     others = [item for item in running(board, model.id) if item.id != replica.id]
     if board.state(replica) in {ReplicaState.READY, *_OUT}:  # 2

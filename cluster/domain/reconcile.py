@@ -12,6 +12,7 @@ from cluster.domain.plan import Keep, Op, Plan, Remember, Remove, Renew, Start, 
 from cluster.domain.preempt import make_room
 from cluster.domain.quotas import Ledger
 from cluster.domain.refusals import Verdict, feasible
+from cluster.domain.restart import given_up
 from cluster.domain.shares import share_of
 from cluster.domain.standings import standing_now
 from cluster.domain.states import NodeState, ReplicaState
@@ -28,17 +29,20 @@ def reconcile(world: World, now: float) -> Plan:
     """The plan for this moment. Models in order: highest class first, then highest priority, then by name.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
-    2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas
+    2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas; one that is
+       parked: those that are not ready
     3. more replicas than wanted: Stop the surplus, the least useful first. Lost and failed ones count for nothing; they
        are told to stop when enough others are ready, so a node that returns after its replicas were replaced has its
        own stopped, and one that returns before keeps them
     4. an old replica, outdated (profile or weights changed) or to move (its node or card is drained, its profile may not
-       run there), is replaced, one at a time and never below the wanted number of running ones if it can be helped:
+       run there) or to restart, is replaced, one at a time and never below the wanted number of running ones if it can be
+       helped:
        a. there is room for one more: Start the new one; when it is ready, case 3 stops the old one
        b. there is not, and it may stay on its node: Renew it in place, stop then start; with a single replica the model
           is away meanwhile
-       c. neither: it stays as it is and serves, and Wait says so
-       One that has failed and is outdated is renewed in place, as long as replicas are missing
+       c. neither: it stays as it is and serves, and Wait says so; a restart is given up
+       While room is made for one more, it waits for that. A restart in place begins with b. One that has failed and is
+       outdated or to restart is renewed in place, as long as replicas are missing
     5. fewer replicas than wanted: Start one where `place` says, not where the same has failed for good; else Wait
     6. a replica that failed, or keeps coming back from failures, or whose node is not heard: Wait with the reason.
        Starting a dead engine again is the agent's work, not ours
@@ -95,10 +99,18 @@ class _Planner:
             if model.target:
                 self.missing(model)  # says what is missing: a profile
             return
+        if model.standing.parked_at is not None:
+            self.park(model)
         self.surplus(model)  # 3
         self.replace(model)  # 4
         nowhere = self.missing(model)  # 5
         self.troubled(model, nowhere)  # 6
+
+    def park(self, model: ModelView) -> None:
+        """Case 2 of a parked model. One whose node is lost is left alone: it may prove to work when that is back."""
+        for replica in self.board.of_model(model.id):
+            if replica.run and self.board.state(replica) not in (_READY, ReplicaState.LOST):
+                self.do(Stop(replica_id=replica.id, reason=parked_words(model)))
 
     def surplus(self, model: ModelView) -> None:
         """Case 3. While an old replica is being replaced, its successor's start is no surplus until it is ready."""
@@ -111,13 +123,16 @@ class _Planner:
             for replica in sorted(replaced, key=_usefulness)[: max(0, min(enough, len(active) - model.target))]:
                 self.do(Stop(replica_id=replica.id, reason=self.replaced(replica)))
         elif len(active) > model.target:
-            for replica in sorted(active, key=_usefulness)[: len(active) - model.target]:
+            for replica in sorted(active, key=_taken_back)[: len(active) - model.target]:
                 text = f"{len(active)} replicas run and {model.target} are wanted"
                 self.do(Stop(replica_id=replica.id, reason=text))
         self.useless(model)
 
     def replaced(self, replica: ReplicaView) -> str:
+        model = self.board.model(replica.model_id)
         why = self.board.to_move(replica)
+        if not why and model is not None and model.restarts(replica) and not outdated(model, replica):
+            why = "it was to restart"
         return f"{why}, and another replica is ready" if why else "one with the changed profile has taken its place"
 
     def useless(self, model: ModelView) -> None:
@@ -142,9 +157,10 @@ class _Planner:
             if coming and (serving or move):
                 continue  # one after the other
             nowhere: NoPlace | None = None
-            if serving or move:
-                nowhere = self.start(model, f"{move or f'{chosen.id} runs with an older profile'}; ")
-                if nowhere is None:  # a
+            why = move or (f"{chosen.id} runs with an older profile" if outdated(model, chosen) else "")
+            if (serving or move) and (why or not model.standing.in_place):
+                nowhere = self.start(model, f"{why or f'{chosen.id} is to restart'}; ")
+                if nowhere is None or self.board.claim_of(model.id) is not None:  # a
                     return
             if self.renew(model, chosen, nowhere):  # b
                 return
@@ -152,7 +168,7 @@ class _Planner:
         for replica in self.board.of_model(model.id):
             failed = replica.run and self.board.state(replica) is ReplicaState.FAILED
             missing = len(running(self.board, model.id)) < model.target
-            if failed and missing and outdated(model, replica):
+            if failed and missing and (outdated(model, replica) or model.restarts(replica)):
                 self.renew(model, replica, None)
 
     def renew(self, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> bool:
@@ -161,7 +177,9 @@ class _Planner:
         profile = next((item for item, verdict in found if verdict.answer is Answer.OK), None)
         if profile is None:
             return False
-        why = self.board.to_move(replica) or "the profile or the weights changed"
+        why = self.board.to_move(replica) or (
+            "the profile or the weights changed" if outdated(model, replica) else "it was to restart"
+        )
         if nowhere is not None:
             why += ", and there is no room for a second replica beside it"
         self.do(
@@ -183,12 +201,26 @@ class _Planner:
         if move:
             text = f"{move}; {replica.id} stays there until it has another place: {nowhere.message if nowhere else ''}"
             wait = Wait(model_id=model.id, code="waiting_to_move", message=text, replica_id=replica.id)
+        elif not outdated(model, replica):
+            self.give_up(model, replica, nowhere)
+            return
         else:
             found = self.fits(model, replica)
             words = found[0][1].message if found else ""
             text = f"{replica.id} on node {name} runs with an older profile: for the new one {words}"
             wait = Wait(model_id=model.id, code="update_pending", message=text, replica_id=replica.id)
         self.waits.append(wait)
+
+    def give_up(self, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> None:
+        """Case 4c of a restart: nothing would fit, so it is left running, and nobody tries again."""
+        now = self.board.model(model.id) or model
+        found = self.fits(model, replica)
+        words = found[0][1].message if found else ""
+        text = f"the restart of {replica.id} is given up, it runs on: a new one fits nowhere beside it"
+        text += f" ({nowhere.message})" if nowhere else ""
+        text += f", nor in its place: {words}" if words else ""
+        left = given_up(now.standing, replica)
+        self.do(Remember(model_id=model.id, before=now.standing, standing=left, reason=text))
 
     def shares_there(self, replica: ReplicaView, profile: ProfileView) -> tuple[Share, ...]:
         """What a replica takes of the nodes where it is, as another profile."""
@@ -241,10 +273,17 @@ class _Planner:
                 slot=free_slot(there),
                 digest=found.profile.digest,
                 shares=found.shares,
+                grown=self.grows(model),
                 reason=why + found.reason,
             )
         )
         return None
+
+    def grows(self, model: ModelView) -> bool:
+        """Whether one more is there because of load: the base has all its replicas that need no successor."""
+        mine = running(self.board, model.id)
+        base = sum(not item.grown and not old(self.board, model, item) for item in mine)
+        return model.standing.grown > 0 and base >= model.least
 
     def make_room(self, model: ModelView) -> None:
         """Stop others, and keep what they leave for this model."""
@@ -301,6 +340,12 @@ def free_slot(replicas: Iterable[ReplicaView]) -> int:
     """The lowest slot that no replica of the model holds."""
     taken = {item.slot for item in replicas}
     return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def _taken_back(replica: ReplicaView) -> tuple[int, bool, int, str]:
+    """Sort key of a surplus: the least useful first, of equals one that was added under load, then the idlest."""
+    use, name = _usefulness(replica)
+    return (use, not replica.grown, replica.in_flight, name)
 
 
 def _usefulness(replica: ReplicaView) -> tuple[int, str]:
