@@ -19,6 +19,7 @@ from catalog.domain.footprint import estimate
 from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain import explain, health
+from cluster.domain.amounts import scope_of
 from cluster.domain.explain import ModelStatus
 from cluster.domain.modules import LEGACY_MODULES, ModuleReport, ModuleState
 from cluster.domain.plan import Plan
@@ -26,7 +27,6 @@ from cluster.domain.reconcile import reconcile
 from cluster.domain.setup import Setup, SetupNode, roles_of
 from cluster.domain.states import JOB_TERMINAL, NodeState, ReplicaState
 from cluster.domain.types import (
-    Amount,
     CardView,
     Claim,
     Klass,
@@ -123,24 +123,13 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     models = tuple(
         _model_view(item, serves, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
     )
-    scopes = tuple(
-        ScopeView(
-            id=item.scope_id,
-            kind=item.kind,
-            name=item.name,
-            parent=item.parent_id,
-            guarantee=amount_of(item.guarantee),
-            limit=amount_of(item.limit),
-        )
-        for item in catalog.scope_views()
-    )
     claims = tuple(
         Claim(model_id=row.model_id, shares=shares_of(row.claim), until=row.claim_until)
         for row in standings.values()
         if row.claim
     )
     pack = settings.CONFIG.placement == "pack"
-    made = World(models=models, nodes=nodes, replicas=replicas, scopes=scopes, claims=claims, pack=pack)
+    made = World(models=models, nodes=nodes, replicas=replicas, scopes=scopes(), claims=claims, pack=pack)
     return made, serves
 
 
@@ -217,9 +206,9 @@ def shares_of(rows: list[dict[str, Any]]) -> tuple[Share, ...]:
     )
 
 
-def amount_of(amount: Mapping[str, Any]) -> Amount:
-    cards = tuple(sorted(amount.get("cards", {}).items()))
-    return Amount(cards=cards, cores=amount.get("cores"), memory=amount.get("memory"))
+def scopes() -> tuple[ScopeView, ...]:
+    """The whole tenancy tree with its quotas; none of it where no quota is set. One query, or four."""
+    return tuple(scope_of(item) for item in catalog.scope_views())
 
 
 def clock() -> tuple[health.Listening, float]:

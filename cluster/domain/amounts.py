@@ -6,16 +6,35 @@ A sum has a whole number for each thing that it names: `cores`, `memory` (bytes)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from catalog.domain.types import QuotaView
 from cluster.domain.modules import Module
 from cluster.domain.room import card_margin, margin
-from cluster.domain.types import Amount, CardView, NodeView, Share
+from cluster.domain.types import Amount, CardView, NodeView, ScopeView, Share
 from llmgw_site.lib.units import format_bytes
 
 Sum = Mapping[str, int]
 CORES, MEMORY, CARDS = "cores", "memory", "cards:"
 WHOLE = 1_000_000
 """A card."""
+
+
+def scope_of(view: QuotaView) -> ScopeView:
+    """A part of the tenancy tree, as the catalogue keeps it."""
+    return ScopeView(
+        id=view.scope_id,
+        kind=view.kind,
+        name=view.name,
+        parent=view.parent_id,
+        guarantee=amount_of(view.guarantee),
+        limit=amount_of(view.limit),
+    )
+
+
+def amount_of(kept: Mapping[str, Any]) -> Amount:
+    cards = tuple(sorted(kept.get("cards", {}).items()))
+    return Amount(cards=cards, cores=kept.get("cores"), memory=kept.get("memory"))
 
 
 def of_amount(amount: Amount) -> dict[str, int]:
@@ -67,6 +86,15 @@ def of_fleet(nodes: Iterable[NodeView]) -> dict[str, int]:
         for card in node.cards:
             total[CARDS + card.klass] = total.get(CARDS + card.klass, 0) + WHOLE
     return total
+
+
+def as_amount(total: Sum) -> dict[str, Any]:
+    """A sum as the API writes amounts: `{"cards": {class: number}, "cores": n, "memory": bytes}`."""
+    cards = {
+        key.removeprefix(CARDS): figure(key, value) for key, value in sorted(total.items()) if key.startswith(CARDS)
+    }
+    plain = {key: total[key] for key in (CORES, MEMORY) if key in total}
+    return {**({"cards": cards} if cards else {}), **plain}
 
 
 def figure(key: str, value: int) -> int | float:
