@@ -16,8 +16,19 @@ CACHE_RAM_MIB = 256
 
 
 @dataclass(frozen=True, kw_only=True)
+class CardUse:
+    """A card that an engine uses: bytes of it that are its own, and bytes that the card has (0: not known)."""
+
+    memory: int
+    total: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
-    """What to run. 0 and "" mean the defaults above; `port` and `threads` are the node's to choose."""
+    """What to run. 0 and "" mean the defaults above; `port` and `threads` are the node's to choose.
+
+    `cards`: in the order in which the engine sees them; none: it runs on the processor, whatever the node has.
+    """
 
     model: str
     weights: str
@@ -28,6 +39,7 @@ class Run:
     memory: int = 0
     embeddings: bool = False
     pooling: str = ""
+    cards: tuple[CardUse, ...] = ()
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -52,7 +64,8 @@ def command(engine: str, program: tuple[str, ...], run: Run, *, launcher: bool =
     """The command that runs `run` with `program`, the beginning of the command line.
 
     launcher: `program` is our own launcher of the wheel, not a llama-server binary.
-    Raises Refused (`engine_args_refused`) if the profile's args or env do not pass the vetting.
+    Raises Refused: `engine_args_refused` if the profile's args or env do not pass the vetting; `card_memory_unknown`
+    if vLLM is to use a part of a card whose size the driver does not tell.
     """
     vetted = vet(engine, run.args, run.env)
     if vetted.refusals:
@@ -80,7 +93,7 @@ def _llama_cpp(run: Run, launcher: bool) -> tuple[str, ...]:
     argv = ["--model", run.weights, "--alias", run.model, "--port", str(run.port)]
     # llama.cpp's context is the sum over the slots
     argv += ["--ctx-size", str(run.slot_context * run.slot_count), "--parallel", str(run.slot_count)]
-    argv += ["--threads", str(run.threads), "--cache-ram", str(cache)]
+    argv += ["--threads", str(run.threads), "--cache-ram", str(cache), *_layers(run, launcher)]
     if run.embeddings:
         argv += ["--embeddings"]
         if run.pooling:
@@ -90,12 +103,40 @@ def _llama_cpp(run: Run, launcher: bool) -> tuple[str, ...]:
     return tuple(argv)
 
 
+ALL_LAYERS = 999
+"""More than any model has: llama.cpp then takes all of them, with the output layer."""
+
+
+def _layers(run: Run, launcher: bool) -> list[str]:
+    """Where the layers lie: all on the cards, in proportion to what each of them gives, or none. `--fit off` leaves it so;
+    else llama.cpp would move layers by itself to what it finds free at that moment."""
+    if not run.cards:
+        # a build for other accelerators than CUDA is told so too: no variable hides those from it
+        return ["--n-gpu-layers", "0", *([] if launcher else ["--device", "none"])]
+    argv = ["--n-gpu-layers", str(ALL_LAYERS), "--main-gpu", "0"]
+    if len(run.cards) == 1:
+        return [*argv, "--split-mode", "none"]
+    shares = ",".join(str(max(1, card.memory >> 20)) for card in run.cards)
+    return [*argv, "--split-mode", "layer", "--tensor-split", shares]
+
+
+def _of_card(run: Run) -> str:
+    """The share of each card that vLLM may take, rounded down: it counts all of the card, whoever else uses it, and does
+    not start where less is free."""
+    if any(not card.total for card in run.cards):
+        text = "vLLM takes a share of a card's memory, and the driver does not tell how much this card has."
+        raise Refused(Kind.INVALID, "card_memory_unknown", text)
+    return f"{min(card.memory * 10_000 // card.total for card in run.cards) / 10_000:.4f}"
+
+
 def _vllm(run: Run) -> tuple[str, ...]:
     argv = [run.weights, "--served-model-name", run.model, "--host", "127.0.0.1", "--port", str(run.port)]
     if run.context:
         argv += ["--max-model-len", str(run.context)]
     if run.slots:
         argv += ["--max-num-seqs", str(run.slots)]
+    if run.cards:
+        argv += ["--tensor-parallel-size", str(len(run.cards)), "--gpu-memory-utilization", _of_card(run)]
     if run.embeddings:
         argv += ["--runner", "pooling"]
     return tuple(argv)

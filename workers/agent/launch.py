@@ -7,12 +7,12 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cluster.wire import Serve
+from cluster.wire import CardReport, Serve
 from llmgw_site.lib.config import Config
-from llmgw_site.lib.errors import Refused
+from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.files import private_folder
 from llmgw_site.lib.units import format_bytes
 from workers.agent import enginelog, ports, probe, process
@@ -60,12 +60,24 @@ def weights_problem(serve: Serve) -> tuple[str, str] | None:
     return None
 
 
-def _cards(serve: Serve) -> dict[str, str]:
-    """The engine sees the cards that were chosen for it and no other: CUDA C++ Programming Guide, environment variables.
+def visible(serve: Serve, cards: Sequence[CardReport]) -> dict[str, str]:
+    """The engine sees the cards that were chosen for it and no other; one on the processor sees none. Raises Refused
+    `card_missing`. Source: CUDA C++ Programming Guide, environment variables.
 
-    By UUID, which no reboot renumbers. A node without such cards has none to hide.
+    By UUID, which no restart of the machine renumbers. vLLM reads the variable itself and takes numbers only (its issue
+    13815): it gets their places among the node's cards, which are in the order of the bus.
     """
-    return {"CUDA_VISIBLE_DEVICES": ",".join(serve.cards)} if serve.cards else {}
+    if not serve.cards:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    places = {card.uuid: place for place, card in enumerate(cards)}
+    missing = [uuid for uuid in serve.cards if uuid not in places]
+    if missing and (cards or serve.engine == "vllm"):
+        text = f"The card {missing[0]} is not there: the driver of this node does not name it."
+        raise Refused(Kind.UNAVAILABLE, "card_missing", text)
+    if serve.engine != "vllm":
+        return {"CUDA_VISIBLE_DEVICES": ",".join(serve.cards)}
+    numbers = ",".join(str(places[uuid]) for uuid in serve.cards)
+    return {"CUDA_VISIBLE_DEVICES": numbers, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 class Starter:
@@ -76,6 +88,8 @@ class Starter:
         self._logs = private_folder(config.data / "logs" / "engines")
         self._cwd = private_folder(config.run / "engines")
         self._lock = threading.Lock()
+        self.cards: Callable[[], Sequence[CardReport]] = tuple
+        """Reads the node's cards, for an engine that uses some; may block for a few seconds."""
 
     def log_path(self, replica_id: str) -> Path:
         return self._logs / f"{Path(replica_id).name}.log"  # also asked for ids that `start` refused
@@ -88,7 +102,8 @@ class Starter:
         3. `engine_missing`        the engine is not installed here
         4. `weights_missing`, `weights_changed`
         5. `engine_args_refused`   the profile's args or env do not pass the vetting
-        6. `spawn_failed`          the system refused
+        6. `card_missing`, `card_memory_unknown`   what the driver says of its cards does not fit
+        7. `spawn_failed`          the system refused
         """
         serve = order.serve
         if not order.replica_id.replace("_", "").replace("-", "").isalnum() or len(order.replica_id) > 64:  # 1
@@ -106,15 +121,18 @@ class Starter:
         weights = weights_problem(serve)
         if weights is not None:  # 4
             raise self._refused(order, *weights)
+        cards = self.cards() if serve.cards else ()
         with self._lock:
             try:
                 port = ports.free_port(self._intents.ports)
-                command = engine.command(serve, port=port, threads=probe.default_threads(self._config.threads))
-                env = {**command.env, **engine.secrets(key), **_cards(serve)}
+                threads = probe.default_threads(self._config.threads)
+                command = engine.command(serve, port=port, threads=threads, cards=cards)
+                env = {**command.env, **engine.secrets(key), **visible(serve, cards)}
                 return self._spawn(order, engine, command.argv, env, port, key), port
-            except Refused as refused:  # 5
-                raise self._refused(order, refused.code, refused.message, final=True) from None
-            except OSError as error:  # 6
+            except Refused as refused:  # 5, 6
+                final = refused.kind is not Kind.UNAVAILABLE  # a card may come back
+                raise self._refused(order, refused.code, refused.message, final=final) from None
+            except OSError as error:  # 7
                 with contextlib.suppress(OSError):
                     self._intents.drop(order.replica_id)
                 message = f"The engine could not be started: {error.strerror or error}."

@@ -109,6 +109,17 @@ def start_time_of(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def marked(pid: int, data: Path) -> bool | None:
+    """Whether a process, or one that it came from, was started as an engine of this data folder; None: there is no such
+    process here. One of another user is none of ours."""
+    try:
+        return f"{DATA}={data}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except PermissionError:
+        return False
+    except OSError:
+        return None
+
+
 def find(data: Path) -> list[Found]:
     """Live engines of this data folder: session leaders of our user that carry its marks."""
     found = []

@@ -10,10 +10,13 @@ from cluster.wire import EngineBuild, Hardware
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.units import format_bytes
 from workers.agent import probe
+from workers.agent.cards import Cards
 from workers.agent.loop import Agent
 
 log = logging.getLogger(__name__)
 HARDWARE_EVERY, MEMORY_EVERY, TICK = 10.0, 5.0, 1.0
+FOREIGN_STEP = 1 << 30
+"""Bytes of a card that others take or give back, before controllers should hear of it at once."""
 
 
 class Readings:
@@ -21,7 +24,8 @@ class Readings:
 
     def __init__(self, config: Config, agent: Agent) -> None:
         self._config, self._agent = config, agent
-        self._cards = probe.Cards()
+        self._cards = Cards(data=config.data)
+        agent.starter.cards = self._cards.now
         self.hardware = Hardware()
         self.builds: tuple[EngineBuild, ...] = ()
         self.memory: dict[int, int | None] = {}
@@ -52,7 +56,10 @@ class Readings:
         """What the controllers should hear of at once; the rest can wait for the next heartbeat."""
         found = self.hardware
         short = bool(found.cores) and found.disk_free < self._config.data_free
-        cards = tuple((card.uuid, card.memory_total) for card in found.cards)
+        cards = tuple(
+            (card.uuid, card.memory_total, card.problem, (card.memory_foreign or 0) // FOREIGN_STEP)
+            for card in found.cards
+        )
         return found.cores, found.memory_total, cards, self.builds, self._cards.problem, short
 
     def problems(self) -> tuple[str, ...]:

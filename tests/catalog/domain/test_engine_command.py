@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.domain.engine_command import Command, Run, command
+from catalog.domain.engine_command import CardUse, Command, Run, command
 from llmgw_site.lib.errors import Refused
 
 RUN = Run(model="m", weights="/w/m.gguf", port=4000, threads=3)
@@ -14,24 +14,42 @@ def run(**changes: object) -> Run:
     return Run(**{**vars(RUN), **changes})  # type: ignore[arg-type]
 
 
+GIB = 1 << 30
+NO_CARD = ("--n-gpu-layers", "0")
 LAUNCHER = ("--model", "/w/m.gguf", "--alias", "m", "--port", "4000")
 TABLE = [
     (
         "llama.cpp", True, RUN,
-        (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256"),
+        (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256", *NO_CARD),
     ),
     (
         "llama.cpp", True, run(context=1000, slots=3, memory=1 << 30, args=("-b", "64")),
-        (*LAUNCHER, "--ctx-size", "3000", "--parallel", "3", "--threads", "3", "--cache-ram", "128", "--batch-size", "64"),
+        (*LAUNCHER, "--ctx-size", "3000", "--parallel", "3", "--threads", "3", "--cache-ram", "128", *NO_CARD, "--batch-size", "64"),
     ),
     (
         "llama.cpp", True, run(embeddings=True, pooling="mean", slots=1, context=512),
-        (*LAUNCHER, "--ctx-size", "512", "--parallel", "1", "--threads", "3", "--cache-ram", "256", "--embeddings", "--pooling", "mean"),
+        (*LAUNCHER, "--ctx-size", "512", "--parallel", "1", "--threads", "3", "--cache-ram", "256", *NO_CARD, "--embeddings", "--pooling", "mean"),
     ),
     (
         "llama.cpp", False, run(context=512, slots=2),
-        (*LAUNCHER, "--ctx-size", "1024", "--parallel", "2", "--threads", "3", "--cache-ram", "256", "--host", "127.0.0.1",
+        (*LAUNCHER, "--ctx-size", "1024", "--parallel", "2", "--threads", "3", "--cache-ram", "256", *NO_CARD, "--device", "none", "--host", "127.0.0.1",
          "--metrics", "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"),
+    ),
+    (
+        "llama.cpp", True, run(cards=(CardUse(memory=10 * GIB, total=24 * GIB),)),
+        (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256", "--n-gpu-layers", "999",
+         "--main-gpu", "0", "--split-mode", "none"),
+    ),
+    (
+        "llama.cpp", False, run(cards=(CardUse(memory=20 * GIB), CardUse(memory=15 * GIB))),
+        (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256", "--n-gpu-layers", "999",
+         "--main-gpu", "0", "--split-mode", "layer", "--tensor-split", "20480,15360", "--host", "127.0.0.1", "--metrics",
+         "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"),
+    ),
+    (
+        "vllm", False, run(cards=(CardUse(memory=60 * GIB, total=80 * GIB), CardUse(memory=60 * GIB, total=96 * GIB))),
+        ("/w/m.gguf", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "4000", "--tensor-parallel-size", "2",
+         "--gpu-memory-utilization", "0.6250"),
     ),
     (
         "vllm", False, run(context=8192, slots=16, weights="/w/qwen", args=("--dtype", "bfloat16")),
@@ -73,3 +91,15 @@ def test_a_name_that_could_be_read_as_a_flag_is_refused(changes: dict[str, str])
     with pytest.raises(Refused) as refused:
         command("vllm", ("vllm", "serve"), run(**changes))
     assert refused.value.code == "engine_args_refused"
+
+
+def test_a_share_of_a_card_of_unknown_size_is_refused() -> None:
+    with pytest.raises(Refused) as refused:
+        command("vllm", ("vllm", "serve"), run(cards=(CardUse(memory=GIB),)))
+    assert refused.value.code == "card_memory_unknown"
+
+
+@pytest.mark.parametrize("flag", ["-ngl", "--tensor-split", "-sm", "--device", "--fit"])
+def test_a_profile_cannot_move_layers_behind_the_plans_back(flag: str) -> None:
+    with pytest.raises(Refused, match="set by llmgw itself"):
+        command("llama.cpp", ("p",), run(args=(flag, "1")))

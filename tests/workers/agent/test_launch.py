@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.wire import EngineBuild, Serve, Weights
+from cluster.wire import CardReport, EngineBuild, Serve, Weights
 from llmgw_site.lib.config import Config, load
 from tests.workers.agent.node import stop_engines
 from workers.agent import process
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.events import Spawn
-from workers.agent.launch import Starter, StartRefused, weights_problem
+from workers.agent.launch import Starter, StartRefused, visible, weights_problem
 from workers.agent.store import IntentStore
 
 
@@ -106,3 +106,30 @@ def test_an_engine_that_is_not_installed_says_how_to_install_it(config: Config, 
     with pytest.raises(StartRefused, match="install it") as caught:
         made.start(order(serve(weights)), "k")
     assert (caught.value.failure.code, caught.value.failure.final) == ("engine_missing", False)
+
+
+TWO = (CardReport(uuid="GPU-a", memory_total=80), CardReport(uuid="GPU-b", memory_total=80))
+
+
+@pytest.mark.parametrize(
+    ("engine", "cards", "there", "env"),
+    [
+        ("llama.cpp", (), TWO, {"CUDA_VISIBLE_DEVICES": ""}),  # on the processor: none, whatever the node has
+        ("vllm", (), (), {"CUDA_VISIBLE_DEVICES": ""}),
+        ("llama.cpp", ("GPU-b", "GPU-a"), TWO, {"CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a"}),
+        ("llama.cpp", ("GPU-b",), (), {"CUDA_VISIBLE_DEVICES": "GPU-b"}),  # the driver has not told its cards yet
+        ("vllm", ("GPU-b", "GPU-a"), TWO, {"CUDA_VISIBLE_DEVICES": "1,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}),
+    ],
+)
+def test_an_engine_sees_its_own_cards_only(
+    weights: Path, engine: str, cards: tuple[str, ...], there: tuple[CardReport, ...], env: dict[str, str]
+) -> None:
+    assert visible(serve(weights, engine=engine, cards=cards), there) == env
+
+
+def test_a_card_that_is_not_there_may_come_back_and_is_named(config: Config, weights: Path) -> None:
+    made = starter(config)
+    made.cards = lambda: TWO
+    with pytest.raises(StartRefused, match="GPU-c") as caught:
+        made.start(order(serve(weights, cards=("GPU-c",), card_memory=(40,))), "k")
+    assert (caught.value.failure.code, caught.value.failure.final) == ("card_missing", False)

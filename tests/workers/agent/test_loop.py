@@ -7,14 +7,14 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalog.domain.engine_command import Command
-from cluster.wire import EngineBuild, Serve, Wanted, WantedReplica, Weights
+from cluster.wire import CardReport, EngineBuild, Serve, Wanted, WantedReplica, Weights
 from llmgw_site.lib import files
 from llmgw_site.lib.config import load
 from tests.processes import alive
@@ -38,7 +38,7 @@ class FakeEngine(LlamaCpp):
     def build(self) -> EngineBuild:
         return EngineBuild(kind=self.kind, version="1")
 
-    def command(self, serve: Serve, *, port: int, threads: int) -> Command:
+    def command(self, serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Command:
         return Command(argv=(sys.executable, str(PROGRAM), "--port", str(port), *serve.args), env={})
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
-from cluster.wire import CardReport
 from workers.agent import probe
+from workers.agent.cards import Cards
 
 
 def test_this_machine_is_read_with_sense(tmp_path: Path) -> None:
-    found = probe.hardware(tmp_path, probe.Cards())
+    found = probe.hardware(tmp_path, Cards())
     assert 1 <= found.cores <= (os.cpu_count() or 1)
     assert 0 < found.memory_available <= found.memory_total
     assert found.disk_free > 0
@@ -43,37 +42,3 @@ def test_memory_of_a_process_is_its_share_and_of_none_is_not_known() -> None:
     assert (probe.proportional_memory([os.getpid()]) or 0) > 1 << 20
     assert probe.proportional_memory([]) is None
     assert os.getpid() in probe.group_of(os.getsid(0))
-
-
-def test_without_a_driver_there_are_no_cards_and_no_error() -> None:
-    if probe.driver_present():
-        pytest.skip("this machine has a driver")
-    assert probe.Cards().now() == ()
-
-
-def test_a_hanging_driver_costs_fresh_figures_only_and_heals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "CARD_TIMEOUT", 0.05)
-    go, card = threading.Event(), CardReport(uuid="GPU-1")
-    hang = [False]
-
-    def read() -> tuple[CardReport, ...]:
-        if hang[0]:
-            go.wait()
-        return (card,)
-
-    cards = probe.Cards(read)
-    assert (cards.now(), cards.problem) == ((card,), "")
-    hang[0] = True
-    assert cards.now() == (card,)
-    assert "does not answer" in cards.problem
-    hang[0] = False
-    go.set()
-    monkeypatch.setattr(probe, "CARD_TIMEOUT", 5.0)
-    assert (cards.now(), cards.problem) == ((card,), "")
-
-
-def test_a_driver_that_fails_is_logged_and_no_card_is_made_up() -> None:
-    def read() -> tuple[CardReport, ...]:
-        raise RuntimeError("driver/library version mismatch")
-
-    assert probe.Cards(read).now() == ()

@@ -7,14 +7,14 @@ looks at a running engine over HTTP on loopback.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import httpx
 
-from catalog.domain.engine_command import Command, Run
-from cluster.wire import EngineBuild, Serve
+from catalog.domain.engine_command import CardUse, Command, Run
+from cluster.wire import CardReport, EngineBuild, Serve
 from workers.agent.events import Verdict
 
 QUICK = 3.0
@@ -61,8 +61,8 @@ class Engine(Protocol):
     def build(self) -> EngineBuild:
         """What is installed here; `problem` says why it cannot run, if it cannot."""
 
-    def command(self, serve: Serve, *, port: int, threads: int) -> Command:
-        """Raises Refused if the profile's args do not pass the vetting."""
+    def command(self, serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Command:
+        """`cards`: those of the node. Raises Refused if the profile's args do not pass the vetting."""
 
     def secrets(self, key: str) -> Mapping[str, str]:
         """The variables by which the engine learns its key: never argv, which everybody on the machine can read."""
@@ -71,8 +71,10 @@ class Engine(Protocol):
         """Is it alive, and of a deep look: does it really compute? Never raises."""
 
 
-def run_of(serve: Serve, *, port: int, threads: int) -> Run:
+def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Run:
     """What the controllers want, as the command builder takes it."""
+    totals = {card.uuid: card.memory_total for card in cards}
+    held = zip(serve.cards, serve.card_memory or (0,) * len(serve.cards), strict=False)
     return Run(
         model=serve.model,
         weights=serve.weights.path,
@@ -83,6 +85,7 @@ def run_of(serve: Serve, *, port: int, threads: int) -> Run:
         memory=serve.memory,
         embeddings=serve.embeddings,
         pooling=serve.pooling,
+        cards=tuple(CardUse(memory=size, total=totals.get(uuid) or 0) for uuid, size in held),
         args=serve.args,
         env=serve.env,
     )

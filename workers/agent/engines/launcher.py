@@ -41,6 +41,10 @@ def parser() -> argparse.ArgumentParser:
     add("-t", "--threads", type=int, required=True)
     add("--threads-http", type=int, default=-1)
     add("--cache-ram", type=int, required=True, metavar="MIB", help="prompt cache in memory")
+    add("--n-gpu-layers", type=int, default=0)
+    add("--main-gpu", type=int, default=0)
+    add("--split-mode", choices=("none", "layer"), default="none")
+    add("--tensor-split", type=_proportions, default=[], help="of each card, such as 3,1")
     add("--timeout", type=int, default=3600, help="seconds that the server waits for a client to read or write")
     add("--embeddings", action="store_true")
     add("--pooling", choices=("none", "mean", "cls", "last", "rank"))
@@ -57,6 +61,10 @@ def parser() -> argparse.ArgumentParser:
     return out
 
 
+def _proportions(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
 def params(o: argparse.Namespace, *, key: str) -> Any:
     """The wheel's CommonParams for these options."""
     import xllamacpp as x
@@ -70,6 +78,10 @@ def params(o: argparse.Namespace, *, key: str) -> Any:
     p.n_threads_http = o.threads_http
     p.cache_ram_mib = o.cache_ram  # the wheel's default takes up to 8 GiB that nobody planned
     p.fit_params = False  # would shrink the context and move layers by itself
+    p.n_gpu_layers, p.main_gpu = o.n_gpu_layers, o.main_gpu
+    p.split_mode = getattr(x.llama_split_mode, f"LLAMA_SPLIT_MODE_{o.split_mode.upper()}")
+    if o.tensor_split:
+        p.tensor_split = [*o.tensor_split, *[0.0] * (len(p.tensor_split) - len(o.tensor_split))]
     p.offline, p.ui = True, False
     p.endpoint_metrics, p.endpoint_slots, p.endpoint_props = True, True, False
     p.timeout_read = p.timeout_write = o.timeout

@@ -7,14 +7,14 @@ import importlib.metadata
 import importlib.util
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
 from catalog.domain.engine_command import Command, command
-from cluster.wire import EngineBuild, Serve
+from cluster.wire import CardReport, EngineBuild, Serve
 from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
 from workers.agent.events import Verdict
 
@@ -43,8 +43,8 @@ class LlamaCpp:
         problem = "neither the package xllamacpp nor llama-server is installed: install llmgw with its extra `llama`"
         return EngineBuild(kind=self.kind, problem=problem)
 
-    def command(self, serve: Serve, *, port: int, threads: int) -> Command:
-        run = run_of(serve, port=port, threads=threads)
+    def command(self, serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Command:
+        run = run_of(serve, port=port, threads=threads, cards=cards)
         if not _wheel():
             return command(self.kind, (shutil.which("llama-server") or "llama-server",), run)
         # -P: the engine's own folder must not be a place to import from

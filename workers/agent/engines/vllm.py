@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import httpx
 
 from catalog.domain.engine_command import Command, command
-from cluster.wire import EngineBuild, Serve
+from cluster.wire import CardReport, EngineBuild, Serve
 from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
 from workers.agent.events import Verdict
 
@@ -33,8 +33,8 @@ class Vllm:
             return EngineBuild(kind=self.kind, version=f"vllm ({binary})")
         return EngineBuild(kind=self.kind, problem="no `vllm` on PATH: install vLLM in an environment of its own")
 
-    def command(self, serve: Serve, *, port: int, threads: int) -> Command:
-        run = run_of(serve, port=port, threads=threads)
+    def command(self, serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Command:
+        run = run_of(serve, port=port, threads=threads, cards=cards)
         return command(self.kind, (shutil.which("vllm") or "vllm", "serve"), run)
 
     def secrets(self, key: str) -> Mapping[str, str]:

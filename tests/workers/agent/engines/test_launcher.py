@@ -63,3 +63,30 @@ def test_without_a_key_it_does_not_start() -> None:
     )
     assert done.returncode == 1
     assert "LLMGW_ENGINE_KEY is not set" in done.stderr
+
+
+def test_layers_lie_on_the_cards_as_planned_or_on_none() -> None:
+    def shape(*more: str) -> tuple[object, ...]:
+        words = [
+            "-m",
+            "/m.gguf",
+            "-a",
+            "m",
+            "--port",
+            "1",
+            "-c",
+            "512",
+            "-np",
+            "1",
+            "-t",
+            "1",
+            "--cache-ram",
+            "0",
+            *more,
+        ]
+        made = launcher.params(launcher.parser().parse_args(words), key="k")
+        return made.n_gpu_layers, made.split_mode.name, list(made.tensor_split)[:3], made.fit_params
+
+    assert shape() == (0, "LLAMA_SPLIT_MODE_NONE", [0.0, 0.0, 0.0], False)
+    split = ("--n-gpu-layers", "999", "--main-gpu", "0", "--split-mode", "layer", "--tensor-split", "3,5")
+    assert shape(*split) == (999, "LLAMA_SPLIT_MODE_LAYER", [3.0, 5.0, 0.0], False)

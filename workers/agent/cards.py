@@ -1,0 +1,239 @@
+"""Accelerators as NVML tells of them: how they are, who uses their memory, and whether they may be used at all.
+
+What is not told is absent, never zero. NVML is opened for each reading and closed after it: who holds it open stands in
+the way of a driver's upgrade and of a card's reset. Sources: NVML API reference through nvidia-ml-py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cluster.wire import CardReport
+from llmgw_site.lib.logs import event
+from workers.agent import process
+from workers.agent.kernel_log import KernelLog
+
+log = logging.getLogger(__name__)
+TIMEOUT = 5.0
+"""Seconds for all cards: a sick one makes the driver hang, and must not take the agent with it."""
+FATAL_XIDS = frozenset({48, 62, 64, 79, 95, 119, 120, 140, 143})
+"""Xids after which a card needs a reset or more. Others are mostly the fault of the program that ran on it."""
+ACTIONS = {
+    1: "the driver asks for a reset of it",
+    2: "the driver asks for a restart of the machine",
+    4: "the driver asks to empty and reset it",
+    6: "the driver asks for a reset of its bus",
+    7: "the driver asks for a restart of the system",
+}
+"""NVML's recovery actions that put a card out of use. The others (3: peer-to-peer, 5: IMEX) leave the card itself sound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What is known of a card's health. None: not told."""
+
+    lost: bool = False
+    xid: int | None = None  # the last fatal one since the driver was loaded
+    action: int | None = None  # NVML's recovery action; 0: none is needed
+    remap_failed: bool | None = None
+    uncorrected: int | None = None  # memory errors since the driver was loaded
+
+
+def problem_of(health: Health) -> str:
+    """Why a card must not be used; empty if it may.
+
+    1. it has fallen off the bus
+    2. the driver asks for a recovery
+    3. a row of its memory could not be replaced
+    Where the driver tells whether it asks for one, and it does not, these two are over and done with:
+    4. a fatal Xid in the kernel's log
+    5. memory errors that could not be corrected, since the driver was loaded
+    """
+    if health.lost:  # 1
+        return "it has fallen off the bus: restart the machine"
+    if health.action in ACTIONS:  # 2
+        return ACTIONS[health.action] + (f" (Xid {health.xid})" if health.xid is not None else "")
+    if health.remap_failed:  # 3
+        return "a broken row of its memory could not be replaced (row remap failure): have the card replaced"
+    if health.action is None and health.xid is not None:  # 4
+        return f"Xid {health.xid} in the kernel's log: reset it, then load the driver anew"
+    if health.action is None and health.uncorrected:  # 5
+        return f"{health.uncorrected} uncorrectable memory errors (ECC) since the driver was loaded: reset it"
+    return ""
+
+
+def foreign_memory(
+    used: int | None, processes: Iterable[tuple[int, int | None]] | None, is_ours: Callable[[int], bool | None]
+) -> int | None:
+    """Bytes of a card that no engine of ours holds; None where the driver does not tell whose they are.
+
+    `used`: all that is in use, the driver's own part apart. `processes`: pid and bytes of those that compute there.
+    `is_ours`: whether a process is an engine of ours; None: nobody here knows that pid.
+
+    What is used, less what ours use, so that it also counts who draws, and an engine that has ended and whose memory is
+    not back yet. It is not told if a process cannot be known (another container's, or ours as another container sees it)
+    or the driver does not say how much of it is ours.
+    """
+    if used is None or processes is None:
+        return None
+    own = 0
+    for pid, size in processes:
+        ours = is_ours(pid)
+        if ours is None or (ours and size is None):
+            return None
+        own += (size or 0) if ours else 0
+    return max(0, used - own)
+
+
+class Cards:
+    """NVML readings, made in a thread of their own; a hanging driver costs one stuck thread and fresh figures."""
+
+    def __init__(self, read: Callable[[], tuple[CardReport, ...]] | None = None, *, data: Path | None = None) -> None:
+        self._read = read or Reader(data).read
+        self._last: tuple[CardReport, ...] = ()
+        self._thread: threading.Thread | None = None
+        self._one = threading.Lock()
+        self._absent = read is None and not driver_present()
+        self.problem = ""
+
+    def now(self) -> tuple[CardReport, ...]:
+        """The cards; the last good reading while the driver hangs. Blocks for at most TIMEOUT: call it in a thread."""
+        if self._absent:
+            return ()
+        with self._one:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name="cards", daemon=True)
+                self._thread.start()
+            thread = self._thread
+        thread.join(TIMEOUT)
+        self.problem = "the GPU driver does not answer: the cards' figures are old" if thread.is_alive() else ""
+        return self._last
+
+    def _work(self) -> None:
+        try:
+            self._last = self._read()
+        except Exception as error:
+            event(log, "cards_unreadable", level=logging.WARNING, reason=f"{type(error).__name__}: {error}")
+
+
+def driver_present() -> bool:
+    """Whether NVML is there. Asked before nvidia-ml-py is imported, which costs 16 MB on a node without a card."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
+class Reader:
+    """Reads every card. `data`: the folder whose engines are ours. `nvml`: instead of nvidia-ml-py, for tests.
+
+    Remembers what was seen: a card that the driver lists no more, or no longer answers for, stays in the report, out of use.
+    """
+
+    def __init__(self, data: Path | None = None, *, nvml: Any = None, kernel: KernelLog | None = None) -> None:
+        self._data, self._nvml = data, nvml
+        self._kernel = kernel or KernelLog()
+        self._known: dict[str, CardReport] = {}
+        self._places: dict[int, str] = {}
+
+    def read(self) -> tuple[CardReport, ...]:
+        """Every card, in the driver's order. Raises what NVML raises where it cannot be opened."""
+        nvml = self._nvml or importlib.import_module("pynvml")
+        self._kernel.read()
+        nvml.nvmlInit()
+        try:
+            found: dict[str, CardReport] = {}
+            for place in range(nvml.nvmlDeviceGetCount()):
+                card = self._card(nvml, place)
+                if card is not None:
+                    found[card.uuid] = card
+                    self._places[place] = card.uuid
+        finally:
+            with contextlib.suppress(nvml.NVMLError):
+                nvml.nvmlShutdown()
+        for uuid in self._known.keys() - found.keys():
+            found[uuid] = _lost(self._known[uuid])
+        self._known = found
+        return tuple(found.values())
+
+    def _card(self, nvml: Any, place: int) -> CardReport | None:
+        gone = False
+
+        def ask(name: str, *args: Any, **more: Any) -> Any:
+            nonlocal gone
+            try:
+                return getattr(nvml, name)(*args, **more)
+            except nvml.NVMLError as error:
+                gone = gone or error.value == nvml.NVML_ERROR_GPU_IS_LOST
+                return None
+
+        handle = ask("nvmlDeviceGetHandleByIndex", place)
+        uuid = ask("nvmlDeviceGetUUID", handle) if handle is not None else None
+        if uuid is None:
+            known = self._known.get(self._places.get(place, ""))
+            return _lost(known) if known is not None and gone else None
+        room = ask("nvmlDeviceGetMemoryInfo", handle, version=nvml.nvmlMemory_v2)
+        sharp = room is not None  # only this version tells the driver's own part apart
+        if room is None:
+            room = ask("nvmlDeviceGetMemoryInfo", handle)
+        power, busy = ask("nvmlDeviceGetPowerUsage", handle), ask("nvmlDeviceGetUtilizationRates", handle)
+        running = ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        processes = None if running is None else [(item.pid, item.usedGpuMemory) for item in running]
+        health = self._health(nvml, handle, ask)
+        return CardReport(
+            uuid=_text(uuid),
+            name=_text(ask("nvmlDeviceGetName", handle) or ""),
+            memory_total=int(room.total) if room else None,
+            memory_used=int(room.used) if room else None,
+            memory_foreign=self._foreign(int(room.used) if sharp else None, processes),
+            problem=problem_of(replace(health, lost=gone)),
+            temperature_c=ask("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+            power_w=power / 1000 if power is not None else None,
+            utilisation=busy.gpu / 100 if busy is not None else None,
+        )
+
+    def _foreign(self, used: int | None, processes: list[tuple[int, int | None]] | None) -> int | None:
+        """As `foreign_memory`; where the driver's own part is not told apart, what the processes have together."""
+        if used is None and processes is not None:
+            used = sum(size or 0 for _, size in processes) if all(size is not None for _, size in processes) else None
+        found = foreign_memory(used, processes, self._is_ours)
+        if found is None and used is not None and (self._data is None or not process.find(self._data)):
+            return used  # no engine of ours runs at all, so whoever it is, it is somebody else
+        return found
+
+    def _is_ours(self, pid: int) -> bool | None:
+        return process.marked(pid, self._data) if self._data is not None else False
+
+    def _health(self, nvml: Any, handle: Any, ask: Callable[..., Any]) -> Health:
+        rows = ask("nvmlDeviceGetRemappedRows", handle)
+        counted = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+        told = ask("nvmlDeviceGetFieldValues", handle, [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+        action = int(told[0].value.uiVal) if told and told[0].nvmlReturn == nvml.NVML_SUCCESS else None
+        where = ask("nvmlDeviceGetPciInfo", handle)
+        xids = self._kernel.xids(_text(where.busId)) if where is not None else []
+        return Health(
+            xid=next((xid for xid in reversed(xids) if xid in FATAL_XIDS), None),
+            action=action,
+            remap_failed=None if rows is None else bool(rows[3]),
+            uncorrected=ask("nvmlDeviceGetTotalEccErrors", handle, *counted),
+        )
+
+
+def _lost(card: CardReport) -> CardReport:
+    """What is left to say of a card that does not answer: what it is, and that it is out."""
+    return CardReport(
+        uuid=card.uuid, name=card.name, memory_total=card.memory_total, problem=problem_of(Health(lost=True))
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
