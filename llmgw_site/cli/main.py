@@ -24,6 +24,7 @@ NOUNS = {
     "strategy": "llmgw_site.cli.strategy",
     "peers": "llmgw_site.cli.peers",
     "status": "llmgw_site.cli.status",
+    "simulate": "llmgw_site.cli.simulate",
 }
 """A command, and the module whose `app` (a Typer) answers it. Imported when it is asked for, not before."""
 
