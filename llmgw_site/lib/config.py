@@ -162,6 +162,12 @@ class Config:
         readers.seconds,
         "Time without a request after which a model that runs on demand stops, unless the model says otherwise.",
     )
+    activation_timeout: float = _setting(
+        "LLMGW_ACTIVATION_TIMEOUT",
+        "900",
+        readers.seconds,
+        "Longest time that a request waits for a model at rest to come up; what fails before is answered at once.",
+    )
     heartbeat: float = _setting(
         "LLMGW_HEARTBEAT",
         "30",
