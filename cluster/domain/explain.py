@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cluster.domain.modules import Module
 from cluster.domain.plan import Plan, Renew, Start
+from cluster.domain.reconcile import parked_words
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import ModelView, World
 
@@ -36,7 +37,8 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
 
     1. disabled: code `model_disabled`
     2. a provider answers for it: `provider_disabled`, or `no_cloud_node` while no node runs the cloud module, else
-       nothing to say; or it wants no replica: `model_not_wanted`
+       nothing to say; or it wants no replica: `model_at_rest` until somebody asks for it, `model_parked`, or
+       `model_not_wanted`
     3. enough ready: nothing to say
     4. the plan waits for something: its first reason
     5. a replica is on its way: `replica_starting` with where and how far
@@ -67,6 +69,10 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
             return status()
         text = f"no node runs the module cloud, which asks the provider of {model.name}: give a node the role cloud"
         return status("no_cloud_node", text)
+    if not model.target and model.standing.parked_at is not None:
+        return status("model_parked", parked_words(model))
+    if not model.target and model.on_demand:
+        return status("model_at_rest", f"the model {model.name} runs on demand and is at rest: a request starts it")
     if not model.target:
         return status("model_not_wanted", f"the model {model.name} is set to 0 replicas: an administrator can raise it")
     if ready >= model.target:  # 3

@@ -1,0 +1,129 @@
+"""cluster.domain.parking: a model whose starts fail again and again is left alone until somebody has mended it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cluster.domain.board import Board
+from cluster.domain.explain import model_status
+from cluster.domain.parking import parked, unparked
+from cluster.domain.plan import Start, Stop
+from cluster.domain.reconcile import reconcile
+from cluster.domain.states import NodeState, ReplicaState
+from cluster.domain.types import ModelView, ReplicaView, Standing, World
+from tests.cluster.builders import a_model, a_node, a_profile, a_replica, applied, nodes_work
+
+T = 1_000_000.0
+ONE, TWO = a_node("one"), a_node("two")
+MODEL = a_model()
+WORDS = "The engine ended with exit code 1 before it was ready: the reason stands in its log."
+
+
+def failing(attempt: int, *, model: ModelView = MODEL, node: Any = ONE, **fields: Any) -> ReplicaView:
+    values = {"state": ReplicaState.BACKOFF, "code": "engine_start_failed", "message": WORDS, **fields}
+    return a_replica(model, node, attempt=attempt, **values)
+
+
+def world_of(*replicas: ReplicaView, model: ModelView = MODEL, **fields: Any) -> World:
+    return World(models=(model,), nodes=(ONE, TWO), replicas=replicas, **fields)
+
+
+def at(world: World) -> Standing:
+    return parked(Board(world), world.models[0], T)[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "failures"),
+    [
+        ({"attempt": 1}, 1),
+        ({"attempt": 5}, 5),
+        ({"attempt": 5, "state": ReplicaState.STARTING}, 4),  # the fifth is under way
+        ({"attempt": 1, "state": ReplicaState.STARTING, "code": ""}, 0),
+        ({"attempt": 5, "proven": 3}, 2),
+        ({"attempt": 3, "proven": 3, "code": "engine_died"}, 0),  # it was ready, and died
+        ({"attempt": 1, "proven": 3}, 0),
+        ({"attempt": 7, "code": "weights_missing"}, 0),  # nothing was started
+        ({"attempt": 7, "state": ReplicaState.PENDING}, 0),
+        ({"attempt": 7, "state": ReplicaState.READY}, 0),
+        ({"attempt": 2, "state": ReplicaState.FAILED}, 2),
+    ],
+)
+def test_starts_in_a_row_that_failed(fields: dict[str, Any], failures: int) -> None:
+    assert failing(**fields).failures == failures
+
+
+@pytest.mark.parametrize(("attempts", "is_parked"), [([4], False), ([5], True), ([2, 2], False), ([2, 3], True)])
+def test_it_is_parked_after_five_failed_starts_of_all_its_replicas(attempts: list[int], is_parked: bool) -> None:
+    replicas = [failing(count, slot=slot, node=(ONE, TWO)[slot]) for slot, count in enumerate(attempts)]
+    standing = at(world_of(*replicas))
+    assert (standing.parked_at is not None) is is_parked
+    assert standing.failures == sum(attempts)
+    if is_parked:
+        assert standing.parked_code == "engine_start_failed"
+        assert standing.parked_message.endswith(WORDS)
+
+
+def test_it_is_not_parked_while_one_is_ready_or_has_yet_to_try() -> None:
+    broken = failing(9, node=TWO, slot=1)
+    assert at(world_of(a_replica(MODEL, ONE), broken)).failures == 0
+    for state in (ReplicaState.PENDING, ReplicaState.STARTING):
+        fresh = a_replica(MODEL, ONE, state=state, attempt=1)
+        assert at(world_of(fresh, broken)).parked_at is None
+
+
+def test_a_replica_that_is_lost_does_not_hold_it_from_being_parked() -> None:
+    world = world_of(a_replica(MODEL, ONE), failing(5, node=TWO, slot=1))
+    world = replace(world, nodes=(replace(ONE, state=NodeState.OFFLINE), TWO))
+    assert at(world).parked_at == T
+
+
+def test_an_outdated_replica_does_not_count() -> None:
+    assert at(world_of(failing(9, digest="older"))).failures == 0
+
+
+def test_it_stays_parked_until_its_definition_changes() -> None:
+    standing = at(world_of(failing(5)))
+    model = replace(MODEL, standing=standing)
+    assert at(world_of(model=model)) == standing
+    assert at(world_of(model=replace(model, profiles=(a_profile("small-cpu", digest="mended"),)))) == Standing()
+
+
+@pytest.mark.parametrize("change", [{"enabled": False}, {"external": True}])
+def test_what_cannot_run_here_is_not_parked(change: dict[str, Any]) -> None:
+    model = replace(MODEL, standing=at(world_of(failing(5))), **change)
+    assert at(world_of(model=model)).parked_at is None
+
+
+def test_one_that_comes_back_ready_proves_that_it_works() -> None:
+    model = replace(MODEL, standing=at(world_of(failing(5))))
+    assert at(world_of(a_replica(MODEL, ONE), model=model)) == Standing()
+
+
+def test_the_reconciler_stops_a_parked_model_says_why_and_starts_it_again_when_told() -> None:
+    world = world_of(failing(5))
+    plan = reconcile(world, T)
+    assert [type(op) for op in plan.ops[1:]] == [Stop]
+    world = applied(world, plan)
+    status = model_status(world, reconcile(world, T), world.models[0])
+    assert (status.code, status.ready, status.wanted) == ("model_parked", 0, 1)
+    assert "after 5 failed starts in a row" in status.reason
+    assert WORDS in status.reason
+    assert "llmgw model retry small" in status.reason
+    world = applied(nodes_work(world), reconcile(nodes_work(world), T + 2))
+    assert world.replicas == ()
+    for later in (T + 4, T + 90_000):
+        assert reconcile(world, later).ops == ()
+    model = world.models[0]
+    world = replace(world, models=(replace(model, standing=unparked(model.standing)),))
+    assert [type(op) for op in reconcile(world, T + 4).ops] == [Start]
+
+
+def test_parked_on_demand_it_is_said_so_at_rest_too() -> None:
+    model = a_model(base=0, most=1, standing=Standing(parked_at=T, failures=5, parked_message=WORDS))
+    model = replace(model, standing=replace(model.standing, parked_digest=at(world_of(failing(5))).parked_digest))
+    world = world_of(model=model)
+    status = model_status(world, reconcile(world, T), model)
+    assert (status.code, status.wanted) == ("model_parked", 0)
