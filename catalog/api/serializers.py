@@ -180,6 +180,8 @@ class ProfileIn(Strict):
 
 class ModelOut(serializers.ModelSerializer[Model]):
     project_name = serializers.CharField(source="project.name", read_only=True, default=None, allow_null=True)
+    team_name = serializers.CharField(source="team.name", read_only=True, default=None, allow_null=True)
+    organisation_name = serializers.CharField(source="organisation.name", read_only=True, default=None, allow_null=True)
     provider_name = serializers.CharField(source="provider.name", read_only=True, default=None, allow_null=True)
     facts = serializers.DictField(read_only=True, help_text="What its file says of itself; empty: not looked at yet.")
     profiles = ProfileOut(many=True, read_only=True)
@@ -189,7 +191,7 @@ class ModelOut(serializers.ModelSerializer[Model]):
         fields = [
             "id", "name", "description", "enabled", "replicas", "weights_path", "weights_size", "weights_sha256", "facts",
             "embeddings", "first_byte_timeout", "idle_timeout", "provider", "provider_name", "provider_model", "project",
-            "project_name", "profiles", "created_at", "updated_at",
+            "project_name", "team", "team_name", "organisation", "organisation_name", "profiles", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -214,7 +216,13 @@ class ModelIn(Strict):
     )
     provider_model = serializers.CharField(max_length=200, required=False, help_text="The provider's own name for it.")
     project = serializers.CharField(
-        max_length=100, required=False, allow_null=True, help_text="Id or name of its owner."
+        max_length=100, required=False, allow_null=True, help_text="Id or name of the project that owns it."
+    )
+    team = serializers.CharField(
+        max_length=100, required=False, allow_null=True, help_text="Id or name of the team that owns it."
+    )
+    organisation = serializers.CharField(
+        max_length=100, required=False, allow_null=True, help_text="Id or name of the organisation that owns it."
     )
 
 

@@ -56,8 +56,10 @@ class Models(Rows):
 
 def _with_rows(data: dict[str, Any]) -> dict[str, Any]:
     """The rows that a body names, in place of their ids or names."""
-    if data.get("project"):
-        data["project"] = selectors.find(selectors.projects(), data["project"], noun="project")
+    owners = {"project": selectors.projects, "team": selectors.teams, "organisation": selectors.organisations}
+    for noun, rows in owners.items():
+        if data.get(noun):
+            data[noun] = selectors.find(rows(), data[noun], noun=noun)
     if data.get("provider"):
         data["provider"] = selectors.find(selectors.providers(), data["provider"], noun="provider")
     return data

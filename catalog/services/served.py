@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 
 from catalog.domain.facts import ModelFacts
-from catalog.models import Model, Profile, Project, Provider
+from catalog.models import Model, Organisation, Profile, Project, Provider, Team
 from catalog.services import profiles, rows, weights
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -32,9 +32,13 @@ FIELDS = frozenset(
         "provider",
         "provider_model",
         "project",
+        "team",
+        "organisation",
     }
 )
 """What callers may change."""
+OWNERS = ("project", "team", "organisation")
+"""Fields of which one names a model's owner."""
 
 
 def add_model(
@@ -54,6 +58,8 @@ def add_model(
     provider: Provider | None = None,
     provider_model: str = "",
     project: Project | None = None,
+    team: Team | None = None,
+    organisation: Organisation | None = None,
     profile: Mapping[str, Any] | None = None,
 ) -> Model:
     """A model and its first profile, both or neither; or an external one, which has a provider and nothing else.
@@ -77,6 +83,8 @@ def add_model(
             provider=provider,
             provider_model=provider_model,
             project=project,
+            team=team,
+            organisation=organisation,
         )
         return rows.add(model, actor=actor, message=f"model {name} of provider {provider.name} added")
     if provider_model:
@@ -100,6 +108,8 @@ def add_model(
         first_byte_timeout=first_byte_timeout,
         idle_timeout=idle_timeout,
         project=project,
+        team=team,
+        organisation=organisation,
     )
     with transaction.atomic():
         rows.add(model, actor=actor, message=f"model {name} added")
@@ -116,6 +126,7 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
             raise _mixed("provider", "an external model stays one; add a new model for weights of your own")
     elif changes.get("provider") or changes.get("provider_model"):
         raise _mixed("provider", "a model with weights keeps them; add a new model for the provider's")
+    changes = _one_owner(changes)
     if "weights_path" in changes and changes["weights_path"] != model.weights_path:
         changes["weights_path"] = checked_path(changes["weights_path"])
         facts, size = examine(changes["weights_path"]) if _uses_gguf(model) else (None, None)
@@ -147,6 +158,15 @@ def only_external(name: str, fields: Mapping[str, Any]) -> None:
     for field in ("weights_path", "weights_size", "weights_sha256", "replicas", "profile"):
         if fields.get(field):
             raise _mixed(field, f"the provider of {name} answers for it, so it has no weights, replicas or profiles")
+
+
+def _one_owner(changes: dict[str, Any]) -> dict[str, Any]:
+    """A new owner takes the place of the one there was."""
+    named = [item for item in OWNERS if changes.get(item)]
+    if len(named) > 1:
+        text = f"{named[1]}: a model has one owner, an organisation, a team or a project: name one of them."
+        raise Refused(Kind.INVALID, "invalid_value", text, param=named[1])
+    return {**dict.fromkeys(OWNERS), **changes} if named else changes
 
 
 def _mixed(field: str, why: str) -> Refused:
