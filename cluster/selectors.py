@@ -128,8 +128,17 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
         for row in standings.values()
         if row.claim
     )
-    pack = settings.CONFIG.placement == "pack"
-    made = World(models=models, nodes=nodes, replicas=replicas, scopes=scopes(), claims=claims, pack=pack)
+    config = settings.CONFIG
+    made = World(
+        models=models,
+        nodes=nodes,
+        replicas=replicas,
+        scopes=scopes(),
+        claims=claims,
+        pack=config.placement == "pack",
+        scale_up_after=config.scale_up_after,
+        scale_down_after=config.scale_down_after,
+    )
     return made, serves
 
 
@@ -295,6 +304,8 @@ def replica_view(row: Replica) -> ReplicaView:
         in_flight=row.in_flight,
         slots=row.slots or 1,
         grown=row.grown,
+        proven=row.proven,
+        used_at=unix(row.last_used_at) if row.last_used_at else None,
     )
 
 

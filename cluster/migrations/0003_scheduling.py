@@ -55,6 +55,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='replica',
+            name='proven',
+            field=models.PositiveIntegerField(default=0, help_text='The attempt that became ready last; 0: none has.'),
+        ),
+        migrations.AddField(
+            model_name='replica',
             name='shares',
             field=models.JSONField(blank=True, default=list, help_text='What it holds of its node, and of others it spans: cluster.domain.types.Share.'),
         ),

@@ -30,7 +30,9 @@ class Replica(models.Model):
     digest = models.CharField(max_length=64, help_text="Of `serve`: differs from the catalogue's when outdated.")
     reserved = models.PositiveBigIntegerField(default=0, help_text="Bytes of the node's memory held for it.")
     shares = models.JSONField(
-        default=list, blank=True, help_text="What it holds of its node, and of others it spans: cluster.domain.types.Share."
+        default=list,
+        blank=True,
+        help_text="What it holds of its node, and of others it spans: cluster.domain.types.Share.",
     )
     grown = models.BooleanField(default=False, help_text="Added under load, beyond what shall run.")
     why = models.TextField(blank=True, help_text="Why it is here, and why it stops.")
@@ -41,6 +43,7 @@ class Replica(models.Model):
     message = models.TextField(blank=True)
     log_tail = models.TextField(blank=True)
     attempt = models.PositiveIntegerField(default=0)
+    proven = models.PositiveIntegerField(default=0, help_text="The attempt that became ready last; 0: none has.")
     pid = models.PositiveBigIntegerField(null=True, blank=True)
     port = models.PositiveIntegerField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)

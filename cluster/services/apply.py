@@ -184,6 +184,8 @@ def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
         "code": "",
         "message": "",
         "log_tail": "",
+        "attempt": 0,
+        "proven": 0,
         "ready_at": None,
     }
 

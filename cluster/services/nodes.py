@@ -275,7 +275,7 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     3. not reported: nothing of it is there, so it has stopped if it shall not run, and is to come if it shall
     """
     if report is not None and report.generation == row.generation and report.state in _STATES:  # 1
-        fields = _observed(report)
+        fields = {**_observed(report), "proven": _proven(report, row)}
     elif report is not None:  # 2
         return False
     else:  # 3
@@ -341,6 +341,13 @@ def _tell(row: Replica, node: Node, fields: dict[str, Any]) -> None:
 
 _NOTHING: dict[str, Any] = {"code": "", "message": "", "log_tail": "", "pid": None, "port": None, "started_at": None,
                             "ready_at": None, "memory": None, "in_flight": 0}  # fmt: skip
+
+
+def _proven(report: ReplicaReport, row: Replica) -> int:
+    """The attempt that became ready last. A node that counts anew, as after a restart of its agent, begins at none."""
+    if report.state in (ReplicaState.READY, ReplicaState.DRAINING):
+        return _count(report.attempt) or 0
+    return row.proven if report.attempt >= row.proven else 0
 
 
 def _observed(report: ReplicaReport) -> dict[str, Any]:

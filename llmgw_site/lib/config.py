@@ -168,6 +168,18 @@ class Config:
         readers.seconds,
         "Longest time that a request waits for a model at rest to come up; what fails before is answered at once.",
     )
+    scale_up_after: float = _setting(
+        "LLMGW_SCALE_UP_AFTER",
+        "60",
+        readers.seconds,
+        "Time that a request or more must wait per replica until a model that may grow gets one replica more.",
+    )
+    scale_down_after: float = _setting(
+        "LLMGW_SCALE_DOWN_AFTER",
+        "600",
+        readers.seconds,
+        "Time that nothing must wait until a model that has grown gives one replica back.",
+    )
     heartbeat: float = _setting(
         "LLMGW_HEARTBEAT",
         "30",
@@ -222,9 +234,9 @@ class Config:
     )
     engine_start_timeout: float = _setting(
         "LLMGW_ENGINE_START_TIMEOUT",
-        "1200",
+        "7200",
         readers.seconds,
-        "Longest time an engine may take to become ready, unless its profile says otherwise.",
+        "Longest time an engine may take to become ready, unless its profile says otherwise: it has 5 min and 20 s for each GiB of its weights, and never more than this.",
     )
     engine_log_bytes: int = _setting(
         "LLMGW_ENGINE_LOG_BYTES", str(4 * MIB), parse_bytes, "Most that is kept of one engine's log."

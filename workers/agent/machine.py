@@ -290,7 +290,7 @@ class Machine:
             )
 
     def _decide_starting(self, replica: Replica, process: Process, now: float) -> None:
-        deadline = process.serve.start_timeout or self.rules.start_timeout
+        deadline = self.rules.start_deadline(process.serve)
         if process.ending is not None:
             self._end(replica, process, now, cause=process.ending[0])
         elif now - process.started_at >= deadline:

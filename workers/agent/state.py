@@ -6,13 +6,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cluster.wire import ReplicaLoad, Serve, WantedReplica
+from llmgw_site.lib.units import GIB
+
+START_BASE = 300.0
+START_PER_GIB = 20.0
+"""Seconds for any engine, and for each GiB of its weights: a disk of 50 MiB/s has read them by then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """The times that decisions go by, in seconds."""
 
-    start_timeout: float = 1200.0  # of a profile that names none
+    start_timeout: float = 7200.0  # at most, of a profile that names none: see `start_deadline`
     drain_timeout: float = 60.0  # the same
     handover: float = (
         0.0  # from the word to stop to the drain: routers learn meanwhile that they shall send nothing more
@@ -35,6 +40,11 @@ class Rules:
     deep_patience: float = 60.0  # an engine with nothing else to do has so long for one
     deep_misses: int = 2  # so many that did not come, and it is replaced
     gateway_grace: float = 3.0  # a gateway that restarts has so long to come back and say what is in flight
+
+    def start_deadline(self, serve: Serve) -> float:
+        """Seconds that an engine may take to become ready: as its profile says, else by the size of its weights."""
+        by_size = START_BASE + START_PER_GIB * serve.weights.size / GIB
+        return serve.start_timeout or min(by_size, self.start_timeout)
 
 
 class Phase(StrEnum):

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from cluster.wire import ReplicaLoad, Serve, WantedReplica, Weights
+from llmgw_site.lib.units import GIB
 from workers.agent.events import (
     Adopted,
     Event,
@@ -152,6 +153,25 @@ def test_f42_a_slow_start_fails_at_its_deadline_and_not_before(bench: Bench) -> 
     assert bench.report.code == "start_timeout"
     assert "300 s" in bench.report.message
     assert bench.only(Spawn).launch != launch  # and it is tried again
+
+
+@pytest.mark.parametrize(
+    ("size", "own", "most", "deadline"),
+    [
+        (0, 0.0, 7200.0, 300.0),
+        (GIB, 0.0, 7200.0, 320.0),
+        (40 * GIB, 0.0, 7200.0, 1100.0),
+        (800 * GIB, 0.0, 7200.0, 7200.0),  # never more than the node's setting
+        (0, 0.0, 60.0, 60.0),
+        (40 * GIB, 30.0, 7200.0, 30.0),  # the profile's own stands
+        (0, 9000.0, 7200.0, 9000.0),
+    ],
+)
+def test_a_start_has_five_minutes_and_twenty_seconds_for_each_gib(
+    size: int, own: float, most: float, deadline: float
+) -> None:
+    serve = Serve(engine="llama.cpp", model="m", weights=Weights(path="/w", size=size), start_timeout=own)
+    assert Rules(start_timeout=most).start_deadline(serve) == deadline
 
 
 def test_a_ready_engine_that_dies_is_started_again_at_once(bench: Bench) -> None:
