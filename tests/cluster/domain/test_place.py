@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.domain.board import Board
-from cluster.domain.place import NoPlace, Placement, Placer, ranks
+from cluster.domain.place import NoPlace, Placement, Placer, Ranked, ranks
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
@@ -279,3 +279,17 @@ def test_many_replicas_are_spread_evenly_and_no_node_is_promised_twice() -> None
         board.put(a_replica(model, found.node, slot=slot, shares=found.shares, state=ReplicaState.PENDING))
     assert {board.count(model.id, room.node.id) for room in board.by_index} == {4}
     assert isinstance(placer.place(model), NoPlace)  # half a gigabyte of each is kept
+
+
+def test_replicas_of_which_nothing_is_left_count_until_they_are_removed_and_count_again_when_that_is_undone() -> None:
+    model, a, b = a_model(), a_node("a"), a_node("b")
+    ended = a_replica(model, a, id="r", state=ReplicaState.STOPPED, run=False)
+    board = Board(World(models=(model,), nodes=(a, b), replicas=(ended,)))
+    ranked = Ranked(board, model, model.profiles[0], ())
+    found = [ranked.best()[0].node.name]
+    mark = board.mark()
+    board.drop("r")
+    found.append(ranked.best()[0].node.name)
+    board.back(mark)
+    found.append(ranked.best()[0].node.name)
+    assert found == ["b", "a", "b"]
