@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cluster.domain.reconcile import parked_words
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ReplicaView
 
@@ -56,6 +55,7 @@ class Found:
     code: str = ""
     message: str = ""
     claimed: bool = False  # room is being made for it
+    parked: str = ""  # why nothing is tried, where it is parked
 
 
 COMING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.DRAINING})
@@ -81,7 +81,7 @@ def verdict(
     if unwanted is not None:  # 1
         return unwanted
     if model.standing.parked_at is not None:  # 2
-        return Verdict(stage=Stage.PARKED, code="model_parked", message=parked_words(model))
+        return Verdict(stage=Stage.PARKED, code="model_parked", message=found.parked)
     there = [(item, state) for item, state in replicas if state is not ReplicaState.LOST]
     mine = [(item, state) for item, state in there if item.run]
     if any(state is ReplicaState.READY for _, state in mine):  # 3

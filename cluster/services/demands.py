@@ -12,6 +12,7 @@ from cluster import selectors, signals
 from cluster.domain import demand
 from cluster.domain.demand import Found, Stage, Verdict
 from cluster.domain.plan import Plan, Wait
+from cluster.domain.reconcile import parked_words
 from cluster.domain.types import ModelView, Standing, World, state_of
 from cluster.models import ModelStanding, Replica
 from cluster.services.locks import plan_lock
@@ -116,6 +117,7 @@ def _view(row: Model, standing: ModelStanding | None, now: float) -> tuple[Model
         code=standing.why_code,
         message=standing.why_message,
         claimed=bool(standing.claim) and standing.claim_until > now,
+        parked=parked_words(model) if standing.parked_at is not None else "",
     )
 
 

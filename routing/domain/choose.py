@@ -9,6 +9,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import affinity
 from routing.domain.openai import SHOWN_NAME, model_not_found
 from routing.domain.snapshot import KeyEntry, ModelEntry
+from routing.domain.waking import parked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,13 @@ def _wrong_endpoint(model: ModelEntry) -> Refused:
 
 
 def not_ready(route: Route) -> Refused:
-    """503 `model_not_ready`: the replica that is nearest to ready says why; else what the controllers know."""
+    """503 `model_not_ready`: the replica that is nearest to ready says why; else what the controllers know.
+
+    A model that is parked is refused as such: `model_parked` with the cause.
+    """
+    refused = parked(route.model)
+    if refused is not None:
+        return refused
     nearest = min(
         route.waiting,
         key=lambda w: _NEAREST.index(w.state) if w.state in _NEAREST else len(_NEAREST),

@@ -11,6 +11,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 from routing.domain.choose import Seat
 from routing.domain.openai import Ask, parse, upstream_body
+from routing.domain.way import HANDED
 from routing.gateway import hop
 from routing.gateway.auth import identify
 from routing.gateway.dispatch import Cloud, Dispatch, Place
@@ -137,6 +138,7 @@ class Generate:
                 parts.flights.leave(place.replica_id)
         elif isinstance(place, Via):
             more = hop.patience(config, place.hop)
+            wakes = config.activation_timeout if place.hop == HANDED and route and route.model.on_demand else 0.0
             await hop.send(
                 exchange,
                 place,
@@ -144,7 +146,7 @@ class Generate:
                 members=parts.members,
                 peers=parts.peers,
                 upstream=parts.upstream,
-                first_byte_timeout=first + more,
+                first_byte_timeout=first + more + wakes,
                 idle_timeout=idle + more,
             )
         else:

@@ -19,7 +19,9 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.choose import Route, Seat, choose, not_ready, vet
 from routing.domain.openai import EMBEDDINGS, Ask
+from routing.domain.waking import parked
 from routing.domain.way import FORWARDED, HANDED, Way, already_forwarded, stopped, way
+from routing.gateway.activation import Activation
 from routing.gateway.exchange import Exchange
 from routing.gateway.hop import Via
 from routing.gateway.load import Flights
@@ -59,7 +61,15 @@ class Dispatch:
     """Knows all who could answer."""
 
     def __init__(
-        self, config: Config, *, members: Members, peers: Peers, cloud: Cloud, table: Table, flights: Flights
+        self,
+        config: Config,
+        *,
+        members: Members,
+        peers: Peers,
+        cloud: Cloud,
+        table: Table,
+        flights: Flights,
+        activation: Activation,
     ) -> None:
         self._config = config
         self._members = members
@@ -67,23 +77,58 @@ class Dispatch:
         self._cloud = cloud
         self._table = table
         self._flights = flights
+        self._activation = activation
 
     async def first(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """The place for a request that nobody was sent yet. Raises Refused.
 
-        An engine of this node that has just died is waited for, up to GRACE: it is being started again.
+        1. a model on demand that nobody serves now is waited for, here where the request is to be placed
+        2. an engine of this node that has just died is waited for, up to GRACE: it is being started again
         """
         route = self._vetted(exchange, ask)
         found = way(hop=exchange.hop, runs=self._members.runs, routers=self._knows_routers)
         if isinstance(found, Refused):
             raise found
+        if route.model.on_demand and found is not Way.HAND and exchange.hop != FORWARDED:  # 1
+            await self._woken(exchange, ask, found)
+            route = self._vetted(exchange, ask)
         place = self._place(exchange, found, route, body, frozenset())
-        if isinstance(place, Refused) and found is not Way.HAND and self._comes_back(route):
+        if isinstance(place, Refused) and found is not Way.HAND and self._comes_back(route):  # 2
             again = await self._anew(exchange, ask)
             place = place if again is None else again
         if isinstance(place, Refused):
             raise place
         return place
+
+    async def _woken(self, exchange: Exchange, ask: Ask, found: Way) -> None:
+        """Wait until somebody serves a model that runs on demand. Raises Refused: it does not come up.
+
+        Meanwhile a client that leaves is noticed, and one that streams is sent comments.
+        """
+
+        def up(ready: bool) -> bool:
+            route = self._table.view.routes.get(ask.model)
+            if route is None or not route.model.enabled:
+                return True  # says so
+            if self._here(route, "", frozenset()) is not None:
+                return True
+            if found is not Way.ROUTE:
+                return False
+            if self._peers.works(route):
+                return True
+            return ready and not isinstance(self._peers.choose(route, session=""), Refused)
+
+        if up(False):
+            return
+        route = self._table.view.routes[ask.model]
+        refused = parked(route.model)
+        if refused is None:
+            exchange.waits, exchange.pings = True, ask.stream and exchange.caller is None
+            until = exchange.began + self._config.activation_timeout
+            refused = await self._activation.wait(ask.model, up, until=until)
+            exchange.waits = False
+        if refused is not None:
+            raise refused
 
     def _comes_back(self, route: Route) -> bool:
         """Whether an engine of this node died a moment ago and is being started again."""

@@ -85,6 +85,7 @@ class Exchange:
         "started_at",
         "status",
         "task",
+        "waits",
         "watcher",
         "writer",
     )
@@ -135,6 +136,7 @@ class Exchange:
         self.pings = False  # comments may be sent now
         self.relays = False  # it came from a node and went to another one
         self.sending = False
+        self.waits = False  # for a model that comes up
         self.writer: DirectWriter | None = None
         self.task: asyncio.Task[Any] | None = None
         self.watcher: asyncio.Task[None] | None = None

@@ -17,6 +17,7 @@ from llmgw_site.lib.logs import event
 from routing.domain.choose import Route
 from routing.domain.offers import Offer, own_offer
 from routing.gateway.access import AccessLog
+from routing.gateway.activation import Activation
 from routing.gateway.app import App
 from routing.gateway.chat import Parts
 from routing.gateway.cloud import Cloud
@@ -66,8 +67,15 @@ class Gateway:
         self.metrics.follow(self.peers, self.members)
         node_api = NodeApi(config, self.members, self.peers, self.rule, lambda: self.table.view)
         self.cloud = cloud = Cloud(config, self.members, self.upstream, self.metrics, view=lambda: self.table.view)
+        self.activation = Activation(config, self.remote)
         dispatch = Dispatch(
-            config, members=self.members, peers=self.peers, cloud=cloud, table=self.table, flights=self.flights
+            config,
+            members=self.members,
+            peers=self.peers,
+            cloud=cloud,
+            table=self.table,
+            flights=self.flights,
+            activation=self.activation,
         )
         parts = Parts(
             config=config,
@@ -117,6 +125,7 @@ class Gateway:
     async def stop(self) -> None:
         """After the listeners have ended."""
         await self.app.end()
+        await self.activation.stop()
         for task in (*self._tasks, *self._pings):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._pings, return_exceptions=True)
@@ -158,7 +167,7 @@ class Gateway:
     def _look(self, now: float, silence: float) -> None:
         """Requests that live for longer than a tick get a watcher for the client's leaving; short ones never pay."""
         for exchange in self.app.active:
-            if exchange.forwarded_at is None:
+            if exchange.forwarded_at is None and not exchange.waits:
                 continue
             if exchange.watcher is None:
                 exchange.watch()

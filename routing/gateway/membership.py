@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from cluster.domain import roles, signing
 from cluster.domain.joining import tls_name
-from cluster.domain.modules import MapFile, MapNode, ModuleMap, ModulesFile, ModuleState
+from cluster.domain.modules import MapFile, MapNode, Module, ModuleMap, ModulesFile, ModuleState
 from cluster.domain.states import NodeState
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
@@ -138,13 +138,30 @@ class Members:
             self._targets[key] = target
         return target
 
-    def sign(self, node: MapNode, *, method: str, path: str, body: bytes | None, marks: Marks | None = None) -> Headers:
-        """Headers of a call to a node; `path` with its query. Raises NotReached where no signature can be made."""
+    def controllers(self) -> list[MapNode]:
+        """Nodes of the map that run the controller: this one first, then those that are not offline."""
+        found = [node for node in self.nodes.values() if node.runs(Module.CONTROLLER)]
+        return sorted(found, key=lambda node: (node.node_id != self.node_id, node.state == NodeState.OFFLINE))
+
+    def sign(
+        self,
+        node: MapNode,
+        *,
+        method: str,
+        path: str,
+        body: bytes | None,
+        marks: Marks | None = None,
+        controllers: bool = False,
+    ) -> Headers:
+        """Headers of a call to a node; `path` with its query. Raises NotReached where no signature can be made.
+
+        `controllers`: it is for the controllers, who have one key, whichever of their nodes takes it.
+        """
         identity = self._identity
         if identity is None:
             raise NotReached("this node has no identity yet")
         signed = signing.sign(
-            self._pairwise(identity, node.public_key),
+            self._pairwise(identity, identity.controller_public_key if controllers else node.public_key),
             method=method,
             path=path,
             node=identity.node_id,
@@ -161,6 +178,14 @@ class Members:
                 (name.encode(), value.encode("latin-1")) for name, value in zip(names, marks, strict=True) if value
             ]
         return headers
+
+    def proves(self, signature: str, *, nonce: str, status: int, body: bytes) -> bool:
+        """Whether an answer is the controllers' to the call whose signature is `nonce`."""
+        identity = self._identity
+        if identity is None:
+            return False
+        key = self._pairwise(identity, identity.controller_public_key)
+        return signing.verify_answer(key, signature, nonce=nonce, status=status, body=body)
 
     def verify(
         self,

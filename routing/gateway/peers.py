@@ -127,6 +127,13 @@ class Peers:
             self._last[model] = found.node_id
         return next(row.node for row in rows if row.node.node_id == found.node_id)
 
+    def works(self, route: Route) -> bool:
+        """Whether the node that `choose` would take is known to serve this model now."""
+        now, made_at = self._clock.monotonic(), self._view().made_at
+        candidates = [self._candidate(row, route.model.name, now, made_at) for row in self.rows(route.model)]
+        found = choose_node(candidates, Rule())
+        return found is not None and found.state is Works.WORKS
+
     def enter(self, node_id: str, model: str) -> None:
         """A request goes to this node; exactly one `leave` follows, however it ends."""
         key = node_id, model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from cluster.domain import signing
 from cluster.domain.modules import MapNode
 from llmgw_site.lib.units import MIB
 from routing.gateway.membership import Members
@@ -31,6 +32,25 @@ class Remote:
     async def ask(self, node: MapNode, *, method: str, path: str, body: bytes = b"", timeout: float) -> Answer:
         """One call; `timeout` in seconds bounds all of it. Raises UpstreamError (TooSlow when the time is over)."""
         headers = self._members.sign(node, method=method, path=path, body=body)
+        return await self._call(node, headers, method=method, path=path, body=body, timeout=timeout)
+
+    def controllers(self) -> list[MapNode]:
+        """Nodes that run the controller, the one to ask first in front."""
+        return self._members.controllers()
+
+    async def order(self, node: MapNode, *, path: str, body: bytes, timeout: float) -> Answer:
+        """A POST to a controller. Raises UpstreamError: Broken too where the answer is not the controllers' to this call."""
+        headers = self._members.sign(node, method="POST", path=path, body=body, controllers=True)
+        nonce = _header(headers, signing.SIGNATURE)
+        answer = await self._call(node, headers, method="POST", path=path, body=body, timeout=timeout)
+        signature = _header(answer.headers, signing.SIGNATURE)
+        if not self._members.proves(signature, nonce=nonce, status=answer.status, body=answer.body):
+            raise Broken(f"status {answer.status}, not signed by the controllers", headers_received=True)
+        return answer
+
+    async def _call(
+        self, node: MapNode, headers: Headers, *, method: str, path: str, body: bytes, timeout: float
+    ) -> Answer:
         if body:
             headers.append((b"content-type", b"application/json"))
         try:
@@ -48,6 +68,10 @@ class Remote:
         except TimeoutError:
             raise TooSlow("idle", timeout) from None
         return Answer(status=response.status, headers=response.headers, body=answered)
+
+
+def _header(headers: Headers, name: str) -> str:
+    return next((value.decode("latin-1") for key, value in headers if key == name.encode()), "")
 
 
 async def whole(response: Response, most: int) -> bytes:

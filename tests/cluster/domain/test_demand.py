@@ -80,10 +80,10 @@ def test_while_its_own_last_replica_leaves_requests_wait() -> None:
 
 def test_a_parked_model_is_answered_with_its_cause_whatever_else_there_is() -> None:
     standing = Standing(failures=5, parked_at=NOW, parked_code="engine_exited", parked_message="the file is broken")
-    found = told(on_demand(standing=standing), "failed", found=NO_ROOM)
+    words = Found(parked="small is parked: the file is broken")
+    found = told(on_demand(standing=standing), "failed", found=words)
     assert (found.stage, found.code) == (Stage.PARKED, "model_parked")
-    assert "the file is broken" in found.message
-    assert "retry" in found.message
+    assert found.message == "small is parked: the file is broken"
 
 
 @pytest.mark.parametrize(
