@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from cluster.api.quotas import Quotas
 from cluster.api.setup import ClusterSetupView
 from cluster.api.tokens import JoinTokens
 from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
@@ -17,6 +18,8 @@ urlpatterns = [
     path("cluster/setup", ClusterSetupView.as_view({"get": "retrieve", "put": "update"}), name="cluster-setup"),
     path("join-tokens", JoinTokens.as_view({"get": "list", "post": "create"}), name="join-tokens"),
     path("join-tokens/<str:ref>", JoinTokens.as_view({"get": "retrieve", "delete": "destroy"}), name="join-token"),
+    path("quotas", Quotas.as_view({"get": "list"}), name="quotas"),
+    path("quotas/<path:ref>", Quotas.as_view({"get": "retrieve", "put": "update", "delete": "destroy"}), name="quota"),
     path("replicas", ReplicaList.as_view({"get": "list"}), name="replicas"),
     path("replicas/<str:ref>", Replicas.as_view({"get": "retrieve"}), name="replica"),
     path("jobs", Jobs.as_view({"get": "list", "post": "create"}), name="jobs"),

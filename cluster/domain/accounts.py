@@ -42,6 +42,11 @@ class Books:
     fleet: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
+    def problems_of(self, scope: ScopeView) -> tuple[Problem, ...]:
+        """Those of a scope; what is wrong with all of them together is every organisation's that has a part in it."""
+        whole = "" if not scope.parent else scope.id
+        return tuple(item for item in self.problems if item.scope_id in (scope.id, whole))
+
 
 def books(world: World) -> Books:
     """How every scope of a world stands."""
