@@ -236,7 +236,7 @@ class Config:
         "LLMGW_ENGINE_START_TIMEOUT",
         "7200",
         readers.seconds,
-        "Longest time an engine may take to become ready, unless its profile says otherwise: it has 5 min and 20 s for each GiB of its weights, and never more than this.",
+        "Longest time an engine may take to become ready, unless its profile says otherwise: it has 5 min and 20 s for each GiB of its weights (20 min where their size is not known), and never more than this.",
     )
     engine_log_bytes: int = _setting(
         "LLMGW_ENGINE_LOG_BYTES", str(4 * MIB), parse_bytes, "Most that is kept of one engine's log."

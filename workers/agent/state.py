@@ -11,6 +11,8 @@ from llmgw_site.lib.units import GIB
 START_BASE = 300.0
 START_PER_GIB = 20.0
 """Seconds for any engine, and for each GiB of its weights: a disk of 50 MiB/s has read them by then."""
+START_UNKNOWN = 1200.0
+"""Seconds where nobody knows how large they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,8 @@ class Rules:
 
     def start_deadline(self, serve: Serve) -> float:
         """Seconds that an engine may take to become ready: as its profile says, else by the size of its weights."""
-        by_size = START_BASE + START_PER_GIB * serve.weights.size / GIB
+        size = serve.weights.size
+        by_size = START_BASE + START_PER_GIB * size / GIB if size else START_UNKNOWN
         return serve.start_timeout or min(by_size, self.start_timeout)
 
 
