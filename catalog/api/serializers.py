@@ -9,7 +9,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from catalog.choices import ENGINES
+from catalog.choices import CLASSES, ENGINES
 from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team
 
 BIG = (1 << 63) - 1
@@ -189,7 +189,7 @@ class ModelOut(serializers.ModelSerializer[Model]):
     class Meta:
         model = Model
         fields = [
-            "id", "name", "description", "enabled", "replicas", "weights_path", "weights_size", "weights_sha256", "facts",
+            "id", "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_size", "weights_sha256", "facts",
             "embeddings", "first_byte_timeout", "idle_timeout", "provider", "provider_name", "provider_model", "project",
             "project_name", "team", "team_name", "organisation", "organisation_name", "profiles", "created_at", "updated_at",
         ]  # fmt: skip
@@ -201,7 +201,32 @@ class ModelIn(Strict):
     weights_path = serializers.CharField(max_length=1024, required=False, help_text="Needed unless it has a provider.")
     description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
     enabled = serializers.BooleanField(required=False)
-    replicas = serializers.IntegerField(required=False, min_value=0, max_value=10_000)
+    replicas = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=10_000,
+        help_text="That run whatever the load; 0 with a larger maximum: from the first request on.",
+    )
+    max_replicas = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=10_000,
+        help_text="That may run under load; null: no more than `replicas`.",
+    )
+    rest_after = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        min_value=0.1,
+        max_value=86_400,
+        help_text="Seconds without a request until one on demand stops; null: LLMGW_REST_AFTER.",
+    )
+    priority_class = serializers.ChoiceField(
+        CLASSES,
+        required=False,
+        allow_blank=True,
+        help_text="Empty: opportunistic where it runs on demand, else standard.",
+    )
     weights_size = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=BIG)
     weights_sha256 = serializers.CharField(max_length=64, required=False, allow_blank=True)
     embeddings = serializers.BooleanField(required=False, help_text="Left out: as its file says.")

@@ -23,6 +23,9 @@ FIELDS = frozenset(
         "description",
         "enabled",
         "replicas",
+        "max_replicas",
+        "rest_after",
+        "priority_class",
         "weights_path",
         "weights_size",
         "weights_sha256",
@@ -49,6 +52,9 @@ def add_model(
     description: str = "",
     enabled: bool = True,
     replicas: int | None = None,
+    max_replicas: int | None = None,
+    rest_after: float | None = None,
+    priority_class: str = "",
     weights_size: int | None = None,
     weights_sha256: str = "",
     facts: ModelFacts | None = None,
@@ -65,12 +71,12 @@ def add_model(
     """A model and its first profile, both or neither; or an external one, which has a provider and nothing else.
 
     `facts`, `weights_size`: found out here if they are not given; `embeddings` None: as the facts say;
-    `replicas` None: one, or none of an external model; `profile`: fields of the profile, `{}` or None for llama.cpp
+    `replicas` None: one, or none of an external model; `max_replicas` None: no more than these; `profile`: fields of the profile, `{}` or None for llama.cpp
     with every default.
     """
     if provider is not None:
         local = {"weights_path": weights_path, "weights_size": weights_size, "weights_sha256": weights_sha256,
-                 "replicas": replicas, "profile": profile}  # fmt: skip
+                 "replicas": replicas, "max_replicas": max_replicas, "profile": profile}  # fmt: skip
         only_external(name, local)
         model = Model(
             name=name,
@@ -100,6 +106,9 @@ def add_model(
         description=description,
         enabled=enabled,
         replicas=1 if replicas is None else replicas,
+        max_replicas=max_replicas,
+        rest_after=rest_after,
+        priority_class=priority_class,
         weights_path=path,
         weights_size=weights_size,
         weights_sha256=weights_sha256,
@@ -155,7 +164,7 @@ def remove(*, actor: str, model: Model) -> None:
 
 def only_external(name: str, fields: Mapping[str, Any]) -> None:
     """Refuse what only a model with weights of its own has."""
-    for field in ("weights_path", "weights_size", "weights_sha256", "replicas", "profile"):
+    for field in ("weights_path", "weights_size", "weights_sha256", "replicas", "max_replicas", "profile"):
         if fields.get(field):
             raise _mixed(field, f"the provider of {name} answers for it, so it has no weights, replicas or profiles")
 
