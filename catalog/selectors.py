@@ -88,6 +88,8 @@ def _profile_view(row: Profile) -> ProfileView:
         pp=row.pp,
         card_classes=tuple(row.card_classes),
         card_memory=row.card_memory,
+        measured_tps=row.measured_tps,
+        measured_concurrency=row.measured_concurrency,
     )
 
 

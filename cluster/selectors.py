@@ -178,6 +178,7 @@ def _model_view(
 
 
 def _profile_view(profile: CatalogProfile, serve: Serve) -> ProfileView:
+    cards = profile.tp or profile.gpus_per_node
     return ProfileView(
         id=profile.profile_id,
         name=profile.name,
@@ -188,10 +189,12 @@ def _profile_view(profile: CatalogProfile, serve: Serve) -> ProfileView:
         priority=profile.priority,
         nodes=profile.nodes,
         labels=tuple(sorted(profile.labels.items())),
-        cards=profile.tp or profile.gpus_per_node,
+        cards=cards,
         card_classes=profile.card_classes,
         card_memory=profile.card_memory,
         even=profile.engine == "vllm",
+        rate=profile.measured_tps / (cards * profile.pp or profile.threads or 1),
+        concurrency=profile.measured_concurrency,
         span=profile.pp,
     )
 

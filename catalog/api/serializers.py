@@ -152,7 +152,8 @@ class ProfileOut(serializers.ModelSerializer[Profile]):
         model = Profile
         fields = [
             "id", "name", "model", "model_name", "engine", "enabled", "priority", "context", "slots", "threads", "memory",
-            "nodes", "args", "env", "start_timeout", "drain_timeout", "created_at", "updated_at",
+            "nodes", "args", "env", "start_timeout", "drain_timeout", "measured_tps",
+            "measured_concurrency", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -176,6 +177,15 @@ class ProfileIn(Strict):
     env = serializers.DictField(child=serializers.CharField(trim_whitespace=False, allow_blank=True), required=False)
     start_timeout = serializers.FloatField(required=False, min_value=0, max_value=86_400)
     drain_timeout = serializers.FloatField(required=False, min_value=0, max_value=86_400)
+    measured_tps = serializers.FloatField(
+        required=False, min_value=0, max_value=10_000_000, help_text="Tokens a second of one replica; 0: not measured."
+    )
+    measured_concurrency = serializers.FloatField(
+        required=False,
+        min_value=0,
+        max_value=256,
+        help_text="Requests at once that one replica serves well; 0: not measured.",
+    )
 
 
 class ModelOut(serializers.ModelSerializer[Model]):

@@ -42,6 +42,8 @@ class ProfileView:
     pp: int = 1
     card_classes: tuple[str, ...] = ()
     card_memory: int = 0
+    measured_tps: float = 0.0  # tokens/s of one replica; 0: not measured
+    measured_concurrency: float = 0.0  # requests at once that one replica serves well; 0: not measured
 
 
 @dataclass(frozen=True, kw_only=True)

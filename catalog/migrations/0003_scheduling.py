@@ -74,6 +74,16 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='profile',
+            name='measured_concurrency',
+            field=models.FloatField(default=0.0, help_text='Requests at once up to which one replica was measured to serve well; 0: not measured.', validators=[django.core.validators.MinValueValidator(0), django.core.validators.MaxValueValidator(256)]),
+        ),
+        migrations.AddField(
+            model_name='profile',
+            name='measured_tps',
+            field=models.FloatField(default=0.0, help_text='Tokens a second that one replica was measured to give, all its requests together; 0: not measured.', validators=[django.core.validators.MinValueValidator(0), django.core.validators.MaxValueValidator(10000000)]),
+        ),
+        migrations.AddField(
+            model_name='profile',
             name='pp',
             field=models.PositiveIntegerField(default=1, help_text='Nodes of one fabric that share a replica, one stage each (vLLM).', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(64)], verbose_name='pipeline parallel'),
         ),

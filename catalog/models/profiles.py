@@ -15,6 +15,7 @@ MAX_SLOTS = 256
 MAX_THREADS = 1024
 MAX_MEMORY = 1 << 50
 MAX_SECONDS = 86_400
+MAX_TPS = 10_000_000
 MAX_CARDS = 64
 
 
@@ -86,6 +87,16 @@ class Profile(models.Model):
         default=0.0,
         validators=[MinValueValidator(0), MaxValueValidator(MAX_SECONDS)],
         help_text="Seconds that running requests may take when it stops; 0: LLMGW_DRAIN_TIMEOUT.",
+    )
+    measured_tps = models.FloatField(
+        default=0.0,
+        validators=[MinValueValidator(0), MaxValueValidator(MAX_TPS)],
+        help_text="Tokens a second that one replica was measured to give, all its requests together; 0: not measured.",
+    )
+    measured_concurrency = models.FloatField(
+        default=0.0,
+        validators=[MinValueValidator(0), MaxValueValidator(MAX_SLOTS)],
+        help_text="Requests at once up to which one replica was measured to serve well; 0: not measured.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
