@@ -193,6 +193,11 @@ def events() -> QuerySet[Event]:
     return Event.objects.all()
 
 
+def events_about(model_id: str) -> QuerySet[Event]:
+    """What was decided and changed of a model and its replicas, newest first."""
+    return Event.objects.filter(Q(subject_kind="model", subject_id=model_id) | Q(about=model_id))
+
+
 # --- one row by id or name
 
 

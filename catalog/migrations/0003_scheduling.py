@@ -28,6 +28,16 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.AddField(
+            model_name='event',
+            name='about',
+            field=models.CharField(blank=True, default='', help_text='Id of the model that it is about, where its subject is a replica of one.', max_length=64),
+            preserve_default=False,
+        ),
+        migrations.AddIndex(
+            model_name='event',
+            index=models.Index(condition=models.Q(('about', ''), _negated=True), fields=['about', '-at'], name='catalog_event_about'),
+        ),
+        migrations.AddField(
             model_name='model',
             name='max_replicas',
             field=models.PositiveIntegerField(blank=True, help_text='Copies that may run under load; empty: no more than shall run.', null=True, validators=[django.core.validators.MaxValueValidator(10000)]),

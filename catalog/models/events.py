@@ -18,6 +18,9 @@ class Event(models.Model):
     kind = models.CharField(max_length=64, help_text="What happened, such as `model_added`.")
     subject_kind = models.CharField(max_length=32)
     subject_id = models.CharField(max_length=64)
+    about = models.CharField(
+        max_length=64, blank=True, help_text="Id of the model that it is about, where its subject is a replica of one."
+    )
     message = models.TextField(blank=True, help_text="The same for people.")
     before = models.JSONField(null=True, blank=True, help_text="Changed fields as they were; empty: it was new.")
     after = models.JSONField(null=True, blank=True, help_text="Changed fields as they are; empty: it is gone.")
@@ -29,6 +32,7 @@ class Event(models.Model):
             models.Index(fields=["-at", "-id"], name="catalog_event_time"),
             models.Index(fields=["subject_kind", "subject_id", "-at"], name="catalog_event_subject"),
             models.Index(fields=["kind", "-at"], name="catalog_event_kind"),
+            models.Index(fields=["about", "-at"], condition=~models.Q(about=""), name="catalog_event_about"),
         ]
 
     def __str__(self) -> str:

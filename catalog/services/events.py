@@ -18,17 +18,22 @@ def append(
     kind: str,
     subject_kind: str,
     subject_id: str,
+    about: str = "",
     message: str = "",
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
     why: str = "",
 ) -> Event:
-    """Record that `actor` did `kind` to a subject; `before` and `after` hold the fields that changed."""
+    """Record that `actor` did `kind` to a subject; `before` and `after` hold the fields that changed.
+
+    `about`: id of the model whose replica the subject is, so that its decisions are found when the replica is gone.
+    """
     return Event.objects.create(
         actor=actor[:200],
         kind=kind,
         subject_kind=subject_kind,
         subject_id=subject_id,
+        about=about,
         message=message,
         before=plain(before),
         after=plain(after),

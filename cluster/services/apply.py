@@ -108,7 +108,7 @@ def _write(op: Op, board: Board, serves: Mapping[str, Serve], actor: str) -> boo
         gone = same if board.node(replica.node_id) is None else same.filter(state=ReplicaState.STOPPED.value)
         written, kind, text = gone.delete()[0], "replica_removed", f"a replica of {name} is gone"
     if written:
-        _event(actor, kind, replica.id, text, op.reason)
+        _event(actor, kind, replica.id, replica.model_id, text, op.reason)
     return bool(written)
 
 
@@ -132,9 +132,8 @@ def _start(op: Start, board: Board, serve: Serve, actor: str) -> None:
     )
     if board.claim_of(model.id) is not None:
         _written(model.id, claim=None, claim_until=0.0)
-    _event(
-        actor, "replica_placed", op.replica_id, f"a replica of {model.name} is placed on node {node.name}", op.reason
-    )
+    text = f"a replica of {model.name} is placed on node {node.name}"
+    _event(actor, "replica_placed", op.replica_id, model.id, text, op.reason)
 
 
 def _remember(op: Keep | Release | Remember, board: Board, actor: str) -> bool:
@@ -190,5 +189,6 @@ def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
     }
 
 
-def _event(actor: str, kind: str, replica_id: str, message: str, why: str) -> None:
-    events.append(actor=actor, kind=kind, subject_kind="replica", subject_id=replica_id, message=message, why=why)
+def _event(actor: str, kind: str, replica_id: str, model_id: str, message: str, why: str) -> None:
+    subject = {"subject_kind": "replica", "subject_id": replica_id, "about": model_id}
+    events.append(actor=actor, kind=kind, message=message, why=why, **subject)

@@ -332,6 +332,7 @@ def _tell(row: Replica, node: Node, fields: dict[str, Any]) -> None:
         kind=f"replica_{'ready' if state == ReplicaState.READY else 'failed'}",
         subject_kind="replica",
         subject_id=row.id,
+        about=row.model_id,
         message=f"replica is {state} on node {node.name} (attempt {fields.get('attempt', 1)})",
         before={"state": row.state},
         after={"state": state, "code": fields.get("code", "")},
