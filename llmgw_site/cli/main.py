@@ -16,6 +16,7 @@ from llmgw_site.cli.client import CliError, ExitCode
 NOUNS = {
     "model": "llmgw_site.cli.models",
     "provider": "llmgw_site.cli.providers",
+    "quota": "llmgw_site.cli.quotas",
     "key": "llmgw_site.cli.keys",
     "token": "llmgw_site.cli.tokens",
     "jobs": "llmgw_site.cli.jobs",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_item, show_list
+from llmgw_site.cli.quotas import KINDS, find_scope
 from llmgw_site.lib.units import format_bytes, parse_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
@@ -154,6 +155,27 @@ def disable(model: Ref, why: Why = "") -> None:
     """Refuse new requests to a model, let running ones finish, stop it."""
     row = _act(model, "disable", why)
     print(f"{row['name']} is disabled.")
+
+
+@app.command()
+def owner(
+    model: Ref,
+    scope: Annotated[
+        str,
+        typer.Argument(
+            help="Organisation, team or project, by name or id; team:NAME where names repeat; left out: nobody."
+        ),
+    ] = "",
+) -> None:
+    """Say whose model it is: its replicas count to the quotas of that scope and of those above."""
+    client = api()
+    row = client.find("models", model, noun="model")
+    body: dict[str, Any] = dict.fromkeys(KINDS)
+    kind, found = find_scope(client, scope) if scope else ("", {})
+    if kind:
+        body = {kind: found["id"]}
+    client.patch(f"models/{row['id']}", body)
+    print(f"{row['name']} belongs to the {kind} {found['name']}." if kind else f"{row['name']} belongs to nobody.")
 
 
 @app.command()
