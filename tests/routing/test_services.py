@@ -43,6 +43,17 @@ def test_a_snapshot_names_keys_models_and_the_replicas_that_may_answer() -> None
     assert (model.name, model.enabled, model.replicas, model.code) == ("small", True, (row.id,), "")
 
 
+def test_a_snapshot_says_which_models_run_on_demand() -> None:
+    for name, fields in {"always": {}, "demand": {"replicas": 0, "max_replicas": 2}, "never": {"replicas": 0}}.items():
+        a_model_row(name, **fields)
+    services.publish()
+    assert {model.name: model.on_demand for model in published().models} == {
+        "always": False,
+        "demand": True,
+        "never": False,
+    }
+
+
 def test_the_version_rises_only_when_something_that_nodes_act_on_changed() -> None:
     machine, row = a_ready_replica()
     first = services.publish()

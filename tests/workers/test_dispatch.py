@@ -14,10 +14,11 @@ from channels_redis.core import RedisChannelLayer
 from catalog.services import keys
 from cluster import signals
 from cluster.models import Job
-from cluster.services import jobs, members, nodes
+from cluster.services import demands, jobs, members, nodes
+from cluster.wire import Demand
 from llmgw_site import settings as product
 from routing import selectors
-from tests.cluster.rows import Machine, a_ready_replica, report
+from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report
 from tests.rows import a_key
 from workers import dispatch, nudges
 
@@ -38,6 +39,17 @@ def test_an_opened_job_wakes_a_worker_after_the_commit(
         job = jobs.open(kind="serve", subject="m", args={}, actor="t")
         assert sent == []
     assert sent == [("workers.tasks.advance.advance", (job.id,))]
+
+
+@pytest.mark.django_db
+def test_a_request_for_a_model_at_rest_wakes_the_reconciler(
+    sent: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    a_model_row(replicas=0, max_replicas=1)
+    with django_capture_on_commit_callbacks(execute=True):
+        demands.asked(Demand(model="small"), now=1000.0)
+        assert sent == []
+    assert sent == [("workers.tasks.reconcile.reconcile", ())]
 
 
 @pytest.mark.django_db

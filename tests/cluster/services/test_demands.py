@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,12 +11,11 @@ from catalog.models import Model
 from cluster import selectors, signals
 from cluster.domain.demand import AGAIN, USED_EVERY
 from cluster.models import ModelStanding, Replica
-from cluster.services import demands
+from cluster.services import apply, demands
 from cluster.wire import Demand, DemandAnswer
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB
 from tests.cluster.rows import Machine, a_model_row, report
-from workers.tasks import reconcile
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +28,7 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def woken() -> Iterator[list[str]]:
     """Models for which the reconciler was woken."""
     found: list[str] = []
 
@@ -36,7 +36,7 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(model_id)
 
     signals.model_asked.connect(note, weak=False)
-    yield found  # type: ignore[misc]
+    yield found
     signals.model_asked.disconnect(note)
 
 
@@ -54,7 +54,7 @@ def look() -> None:
     now = selectors.database_now()
     world = selectors.world(now)
     plan, _ = selectors.statuses(world, now)
-    reconcile.apply.commit(plan)
+    apply.commit(plan)
     demands.looked(world=world, plan=plan, now=now)
 
 
