@@ -27,12 +27,21 @@ def test_fsck_finds_nothing_in_a_sound_cluster() -> None:
 
 
 def test_fsck_says_what_is_broken_and_ends_with_1() -> None:
-    a_ready_replica()
-    Replica.objects.update(reserved=1 << 45)
+    _, row = a_ready_replica()
+    Replica.objects.update(shares=[{**row.shares[0], "memory": 1 << 45}])
     out = StringIO()
     with pytest.raises(SystemExit) as ended:
         call_command("cluster_fsck", stdout=out)
     assert ended.value.code == 1
+    assert "32.0 TiB are promised" in out.getvalue()
+
+
+def test_a_replica_of_before_shares_holds_what_was_reserved_for_it() -> None:
+    a_ready_replica()
+    Replica.objects.update(shares=[], reserved=1 << 45)
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("cluster_fsck", stdout=out)
     assert "32.0 TiB are promised" in out.getvalue()
 
 

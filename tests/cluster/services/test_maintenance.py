@@ -20,7 +20,7 @@ CARDS = Hardware(
     cores=4,
     memory_total=8 * GIB,
     memory_available=8 * GIB,
-    cards=(CardReport(uuid="GPU-a"), CardReport(uuid="GPU-b")),
+    cards=tuple(CardReport(uuid=uuid, name="L4", memory_total=24 * GIB) for uuid in ("GPU-a", "GPU-b")),
 )
 
 
@@ -118,26 +118,33 @@ def test_a_drained_node_without_a_substitute_serves_on_and_shows_what_waits() ->
     assert "drained for maintenance (disk)" in waiting["message"]
 
 
-def test_what_starts_on_a_node_with_a_cordoned_card_is_told_the_others() -> None:
-    a_model_row()
+ON_CARD = {"gpus_per_node": 1, "card_memory": 10 * GIB}
+
+
+def test_what_starts_on_a_node_with_a_cordoned_card_gets_another_and_how_much_of_it() -> None:
+    a_model_row(profile=ON_CARD)
     machine = Machine()
     machine.heartbeat(hardware=CARDS)
     maintenance.cordon(actor=ACTOR, node_id=machine.node.id, card="GPU-a")
     tick()
     (wanted,) = machine.heartbeat(hardware=CARDS)
-    assert wanted.serve.cards == ("GPU-b",)
-    assert selectors.world().replicas[0].cards == ("GPU-b",)
+    assert (wanted.serve.cards, wanted.serve.card_memory) == (("GPU-b",), (10 * GIB,))
+    (share,) = selectors.world().replicas[0].shares
+    assert (share.node_id, share.memory, share.cards) == (machine.node.id, GIB, (("GPU-b", 10 * GIB),))
     assert tick().done == ()  # it is what it should be
 
 
-def test_a_drained_card_is_left_by_the_replica_that_may_use_it() -> None:
-    a_model_row()
+def test_a_drained_card_is_left_by_the_replica_that_uses_it() -> None:
+    a_model_row(profile=ON_CARD)
     machine = Machine()
     machine.heartbeat(hardware=CARDS)
     tick()
     old = Replica.objects.get()
     machine.heartbeat(report(old, "ready"), hardware=CARDS)
-    assert old.serve["cards"] == []
+    assert old.serve["cards"] == ["GPU-a"]
+    maintenance.drain(actor=ACTOR, node_id=machine.node.id, card="GPU-b", why="dust")
+    assert tick().done == ()  # it uses the other
+    maintenance.uncordon(actor=ACTOR, node_id=machine.node.id, card="GPU-b")
     maintenance.drain(actor=ACTOR, node_id=machine.node.id, card="GPU-a", why="ECC")
     tick()
     new = Replica.objects.exclude(id=old.id).get()
@@ -146,3 +153,16 @@ def test_a_drained_card_is_left_by_the_replica_that_may_use_it() -> None:
     tick()
     assert not Replica.objects.get(id=old.id).run
     assert "card GPU-a" in Replica.objects.get(id=old.id).why
+
+
+def test_an_engine_on_the_processor_is_told_no_card_and_leaves_for_none() -> None:
+    a_model_row()
+    machine = Machine()
+    maintenance_of = {"actor": ACTOR, "node_id": machine.node.id}
+    machine.heartbeat(hardware=CARDS)
+    for card in ("GPU-a", "GPU-b"):
+        maintenance.drain(card=card, why="ECC", **maintenance_of)
+    tick()
+    (wanted,) = machine.heartbeat(hardware=CARDS)
+    assert (wanted.serve.cards, wanted.serve.card_memory) == ((), ())
+    assert tick().done == ()
