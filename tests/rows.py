@@ -9,6 +9,7 @@ from django.contrib.auth.models import Permission, User
 
 from catalog.models import ApiKey, Model, Project, Provider
 from catalog.services import keys, providers, scopes, served, tokens
+from llmgw_site.lib.units import MIB
 
 ACTOR = "user:tester"
 
@@ -26,7 +27,14 @@ def a_key(name: str = "a key", *, project: Project | None = None, **fields: Any)
 
 
 def a_model(name: str = "tiny", **fields: Any) -> Model:
-    return served.add_model(**{"actor": ACTOR, "name": name, "weights_path": "/not/here/tiny.gguf", **fields})
+    """Its weights are on other machines if nothing is said of them, so its memory is declared."""
+    elsewhere = not {"weights_path", "weights_size"} & fields.keys()
+    profile = {
+        **({"memory": 64 * MIB} if elsewhere and not fields.get("provider") else {}),
+        **(fields.pop("profile", None) or {}),
+    } or None
+    base = {"actor": ACTOR, "name": name, "weights_path": "/not/here/tiny.gguf", "profile": profile}
+    return served.add_model(**{**base, **fields})
 
 
 def a_provider(name: str = "acme", **fields: Any) -> Provider:

@@ -18,8 +18,8 @@ from catalog.services import profiles, served
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import format_bytes
 
-PROFILE_FIELDS = ["name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "nodes", "args",
-                  "env", "start_timeout", "drain_timeout"]  # fmt: skip
+PROFILE_FIELDS = ["name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "nodes", "labels",
+                  "gpus_per_node", "tp", "card_classes", "card_memory", "args", "env", "start_timeout", "drain_timeout"]  # fmt: skip
 
 
 class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -46,6 +46,9 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
         return data
 
 
+_LISTS = {"nodes": list, "labels": dict, "card_classes": list}
+
+
 class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
     """Vets arguments and environment by the allowlist of the engine."""
 
@@ -61,7 +64,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
         data = super().clean() or {}
         data["args"], data["env"] = data.get("args") or [], data.get("env") or {}
         try:
-            data["nodes"] = profiles.node_names(data.get("nodes") or [])
+            data.update(profiles.lists({name: data.get(name) or empty() for name, empty in _LISTS.items()}))
             profiles.vet(data.get("engine", ""), data["args"], data["env"])
         except Refused as refused:
             if not self.errors:
@@ -72,8 +75,8 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
 class ProfileInline(StackedInline):  # type: ignore[misc]
     model = Profile
     form = ProfileForm
-    fields = [("name", "engine"), ("enabled", "priority"), ("context", "slots"), ("threads", "memory"), "nodes", "args",
-              "env", ("start_timeout", "drain_timeout")]  # fmt: skip
+    fields = [("name", "engine"), ("enabled", "priority"), ("context", "slots"), ("threads", "memory"), "nodes",
+              "labels", ("gpus_per_node", "tp"), "card_classes", "card_memory", "args", "env", ("start_timeout", "drain_timeout")]  # fmt: skip
     show_change_link = False
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:

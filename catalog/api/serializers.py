@@ -145,6 +145,14 @@ class ProfileOut(serializers.ModelSerializer[Profile]):
         read_only=True,
         help_text="Names of the only nodes that it may run on; empty: any.",
     )
+    labels = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="That a node must have to run it; empty: any node."
+    )
+    card_classes = serializers.ListField(
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="The only classes of cards that it may use; empty: any.",
+    )
     args = serializers.ListField(child=serializers.CharField(), read_only=True)
     env = serializers.DictField(child=serializers.CharField(), read_only=True)
 
@@ -152,7 +160,7 @@ class ProfileOut(serializers.ModelSerializer[Profile]):
         model = Profile
         fields = [
             "id", "name", "model", "model_name", "engine", "enabled", "priority", "context", "slots", "threads", "memory",
-            "nodes", "args", "env", "start_timeout", "drain_timeout", "measured_tps",
+            "nodes", "labels", "gpus_per_node", "tp", "pp", "card_classes", "card_memory", "args", "env", "start_timeout", "drain_timeout", "measured_tps",
             "measured_concurrency", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
@@ -172,6 +180,29 @@ class ProfileIn(Strict):
         required=False,
         max_length=1000,
         help_text="Names of the only nodes that it may run on; empty: any.",
+    )
+    labels = serializers.DictField(
+        child=serializers.CharField(max_length=63, allow_blank=True),
+        required=False,
+        help_text="That a node must have to run it; empty: any node.",
+    )
+    gpus_per_node = serializers.IntegerField(
+        required=False, min_value=0, max_value=64, help_text="llama.cpp: cards of one node; 0: the processor."
+    )
+    tp = serializers.IntegerField(
+        required=False, min_value=0, max_value=64, help_text="vLLM: cards of one node, each layer divided over all."
+    )
+    pp = serializers.IntegerField(
+        required=False, min_value=0, max_value=64, help_text="vLLM: nodes of one replica; 1 in this version."
+    )
+    card_classes = serializers.ListField(
+        child=serializers.CharField(max_length=100),
+        required=False,
+        max_length=64,
+        help_text="The only classes of cards that it may use, as drivers name them; empty: any.",
+    )
+    card_memory = serializers.IntegerField(
+        required=False, min_value=0, max_value=1 << 50, help_text="Bytes of a node's cards together; 0: estimated."
     )
     args = serializers.ListField(child=serializers.CharField(trim_whitespace=False), required=False)
     env = serializers.DictField(child=serializers.CharField(trim_whitespace=False, allow_blank=True), required=False)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
-from catalog.domain import engine_args
+from catalog.domain import engine_args, labels, needs, ways
+from catalog.domain.facts import facts_from_dict
 from catalog.models import Model, Profile
 from catalog.models.fields import LABEL
 from catalog.services import rows
 from llmgw_site.lib.errors import Kind, Refused
 
 FIELDS = frozenset(
-    {"name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "nodes", "args", "env",
-     "start_timeout", "drain_timeout"}
+    {"name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "nodes", "labels", "gpus_per_node",
+     "tp", "pp", "card_classes", "card_memory", "args", "env", "start_timeout", "drain_timeout", "measured_tps",
+     "measured_concurrency"}
 )  # fmt: skip
 """What callers may set."""
 MAX_NODES = 1000
+MAX_CLASSES = 64
+_NEEDS = frozenset({"engine", "gpus_per_node", "tp", "pp", "card_classes", "card_memory", "memory"})
+"""What `vet_way` and `vet_needs` look at: only who changes one of these is asked to mend them."""
+
+
+MEASURED = ("measured_tps", "measured_concurrency")
+_SHAPES = _NEEDS - {"memory"} | {"context", "slots", "threads", "args", "env"}
+"""What changes how fast a replica is."""
 
 
 def add(*, actor: str, model: Model, name: str = "default", **fields: Any) -> Profile:
@@ -34,19 +45,27 @@ def build(*, model: Model, name: str = "default", **fields: Any) -> Profile:
             "model_is_external",
             f"The model {model.name} is answered by a provider: no engine runs it, so it has no profiles.",
         )
-    if "nodes" in fields:
-        fields["nodes"] = node_names(fields["nodes"])
-    profile = Profile(model=model, name=name, **fields)
+    profile = Profile(model=model, name=name, **lists(fields))
     vet(profile.engine, profile.args, profile.env)
+    vet_way(profile, model)
+    vet_needs(profile, model)
     return profile
 
 
 def update(*, actor: str, profile: Profile, why: str = "", **changes: Any) -> Profile:
-    """Change fields of a profile; replicas that run by it are replaced by the reconciler."""
+    """Change fields of a profile; replicas that run by it are replaced by the reconciler. What was measured of it as it
+    was is forgotten with that."""
     known(changes)
-    if "nodes" in changes:
-        changes["nodes"] = node_names(changes["nodes"])
+    changes = lists(changes)
+    if any(changes[name] != getattr(profile, name) for name in _SHAPES & changes.keys()):
+        changes = {**dict.fromkeys(MEASURED, 0.0), **changes}
     vet(*(changes.get(name, getattr(profile, name)) for name in ("engine", "args", "env")))
+    wanted = copy.copy(profile)
+    for name, value in changes.items():
+        setattr(wanted, name, value)
+    if _NEEDS & changes.keys():
+        vet_way(wanted, profile.model)
+        vet_needs(wanted, profile.model)
     message = f"profile {profile.name} of {profile.model.name} changed"
     return rows.change(profile, changes, actor=actor, message=message, why=why)
 
@@ -59,6 +78,48 @@ def remove(*, actor: str, profile: Profile) -> None:
 def known(fields: dict[str, Any]) -> None:
     """Refuse a field that a profile does not have."""
     rows.known(fields, FIELDS, noun="profile")
+
+
+def lists(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same fields with their lists checked and without repetitions. Raises Refused."""
+    found = dict(fields)
+    if "nodes" in found:
+        found["nodes"] = node_names(found["nodes"])
+    if "card_classes" in found:
+        found["card_classes"] = class_names(found["card_classes"])
+    wrong = labels.problem(found["labels"]) if "labels" in found else ""
+    if wrong:
+        raise Refused(Kind.INVALID, "invalid_value", f"labels: {wrong}.", param="labels")
+    return found
+
+
+def class_names(classes: Any) -> list[str]:
+    """A profile's list of classes of cards, as their drivers name them, each once. Raises Refused."""
+    listed = isinstance(classes, (list, tuple)) and len(classes) <= MAX_CLASSES
+    if not listed or not all(isinstance(item, str) and re.search(LABEL, item) for item in classes):
+        raise Refused(
+            Kind.INVALID,
+            "invalid_value",
+            f"card_classes: a list of at most {MAX_CLASSES} names is needed, such as NVIDIA H100 80GB HBM3, or an empty one.",
+            param="card_classes",
+        )
+    return list(dict.fromkeys(classes))
+
+
+def vet_way(profile: Profile, model: Model) -> None:
+    """Refuse a way to run the model that its engine does not know."""
+    if any(not isinstance(getattr(profile, name), int) for name in ("gpus_per_node", "tp", "pp", "card_memory")):
+        return  # what a column does not allow is refused with the row
+    found = ways.problem(profile, facts_from_dict(model.facts).heads)
+    if found is not None:
+        raise Refused(Kind.INVALID, found.code, found.message, param=found.field)
+
+
+def vet_needs(profile: Profile, model: Model) -> None:
+    """Refuse a profile whose memory is neither declared nor can be estimated."""
+    found = needs.undeclared(profile, facts_from_dict(model.facts), model.weights_size or 0)
+    if found is not None:
+        raise Refused(Kind.INVALID, found.code, found.message, param=found.field)
 
 
 def node_names(nodes: Any) -> list[str]:

@@ -53,7 +53,7 @@ def problems(response: Any) -> dict[str, Any]:
 def inline(*profiles: Mapping[str, Any], initial: int = 0) -> dict[str, Any]:
     """The fields of the profile forms below a model."""
     defaults = {"engine": "llama.cpp", "enabled": "on", "priority": 0, "context": 0, "slots": 1, "threads": 0, "memory": 0,
-                "args": "[]", "env": "{}", "start_timeout": 0, "drain_timeout": 0}  # fmt: skip
+                "gpus_per_node": 0, "tp": 0, "card_memory": 0, "labels": "{}", "card_classes": "[]", "args": "[]", "env": "{}", "start_timeout": 0, "drain_timeout": 0}  # fmt: skip
     fields: dict[str, Any] = {"profiles-TOTAL_FORMS": len(profiles), "profiles-INITIAL_FORMS": initial}
     for number, profile in enumerate(profiles):
         fields.update({f"profiles-{number}-{name}": value for name, value in {**defaults, **profile}.items()})
@@ -163,7 +163,7 @@ def test_a_model_is_added_with_its_profiles(console: Client) -> None:
 
 @pytest.mark.parametrize("given", [(), ({"name": "default"},)], ids=["none", "left as it was"])
 def test_a_model_without_a_profile_gets_the_default_one(given: tuple[Any, ...], console: Client) -> None:
-    form = {"name": "m", "replicas": 1, "weights_path": "/not/here.gguf"}
+    form = {"name": "m", "replicas": 1, "weights_path": str(tiny_gguf())}
     console.post(url("model", "add"), {**form, **inline(*given)})
     assert [profile.name for profile in Model.objects.get().profiles.all()] == ["default"]
 
@@ -181,6 +181,8 @@ def test_a_model_without_a_profile_gets_the_default_one(given: tuple[Any, ...], 
         ({}, {"args": "not json"}, "args"),
         ({}, {"env": '{"LD_PRELOAD": "x"}'}, "env"),
         ({}, {"slots": 0}, "slots"),
+        ({}, {"labels": '{"a b": "c"}'}, "labels"),
+        ({}, {"card_classes": "[1]"}, "card_classes"),
     ],
 )
 def test_a_refusal_is_an_error_of_its_field(
@@ -198,8 +200,8 @@ def test_a_model_and_its_profiles_are_changed_by_their_services(console: Client)
     profile = Profile.objects.get()
     form = {"name": "tiny", "replicas": 2, "enabled": "on", "weights_path": model.weights_path}
     profiles = inline(
-        {"id": profile.pk, "model": model.pk, "name": "default", "threads": 3},
-        {"name": "new", "model": model.pk},
+        {"id": profile.pk, "model": model.pk, "name": "default", "threads": 3, "memory": 1 << 26},
+        {"name": "new", "model": model.pk, "memory": 1 << 26},
         initial=1,
     )
     response = console.post(url("model", model.pk, "change"), {**form, **profiles})
@@ -209,8 +211,8 @@ def test_a_model_and_its_profiles_are_changed_by_their_services(console: Client)
     assert changed["profile_changed"] == {"threads": 3}
     assert changed["profile_added"]["name"] == "new"
     gone = inline(
-        {"id": profile.pk, "model": model.pk, "name": "default", "threads": 3, "DELETE": "on"},
-        {"id": Profile.objects.get(name="new").pk, "model": model.pk, "name": "new"},
+        {"id": profile.pk, "model": model.pk, "name": "default", "threads": 3, "memory": 1 << 26, "DELETE": "on"},
+        {"id": Profile.objects.get(name="new").pk, "model": model.pk, "name": "new", "memory": 1 << 26},
         initial=2,
     )
     console.post(url("model", model.pk, "change"), {**form, **gone})
@@ -234,7 +236,7 @@ def test_an_external_model_is_added_without_weights_or_profiles(console: Client)
 
 def test_a_profile_is_pinned_to_nodes(console: Client) -> None:
     form = {"name": "m", "replicas": 1, "weights_path": "/not/here.gguf"}
-    console.post(url("model", "add"), {**form, **inline({"name": "default", "nodes": '["alpha"]'})})
+    console.post(url("model", "add"), {**form, **inline({"name": "default", "memory": 64, "nodes": '["alpha"]'})})
     assert Profile.objects.get().nodes == ["alpha"]
     response = console.post(url("model", "add"), {**form, "name": "n", **inline({"name": "default", "nodes": "[1]"})})
     assert "nodes" in problems(response)

@@ -96,7 +96,9 @@ def test_a_model_may_be_called_like_an_action_and_goes_by_its_id_then(caller: Ca
 
 def test_profiles_stand_below_their_model_and_in_a_list_of_all(caller: Caller) -> None:
     a_model("a"), a_model("b")
-    made = caller("POST", "models/a/profiles", {"name": "big", "priority": 5, "env": {"OMP_PLACES": "cores"}})
+    made = caller(
+        "POST", "models/a/profiles", {"name": "big", "memory": 64, "priority": 5, "env": {"OMP_PLACES": "cores"}}
+    )
     assert (made.status, made.body["model_name"]) == (201, "a")
     assert [row["name"] for row in caller("GET", "models/a/profiles").body["results"]] == ["big", "default"]
     assert caller("GET", "profiles").body["count"] == 3
@@ -256,7 +258,9 @@ def test_a_defect_of_ours_shows_an_id_and_nothing_else(caller: Caller, monkeypat
         raise RuntimeError("the secret inside")
 
     monkeypatch.setattr("catalog.services.served.add_model", broken)
-    answer = caller("POST", "models", {"name": "m", "weights_path": "/x"}, **{"x-request-id": "req-7"})
+    answer = caller(
+        "POST", "models", {"name": "m", "weights_path": "/x", "weights_size": 64}, **{"x-request-id": "req-7"}
+    )
     assert (answer.status, answer.code) == (500, "internal_error")
     assert "secret" not in str(answer.body)
     assert "req-7" in answer.body["error"]["message"]

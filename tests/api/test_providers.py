@@ -129,7 +129,9 @@ def test_weights_or_a_provider(body: dict[str, Any], caller: Caller) -> None:
 
 
 def test_a_profile_names_its_nodes(caller: Caller) -> None:
-    caller("POST", "models", {"name": "m", "weights_path": "/x.gguf", "profile": {"nodes": ["alpha"]}})
+    caller(
+        "POST", "models", {"name": "m", "weights_path": "/x.gguf", "weights_size": 64, "profile": {"nodes": ["alpha"]}}
+    )
     assert caller("GET", "models/m").body["profiles"][0]["nodes"] == ["alpha"]
     assert caller("PATCH", "models/m/profiles/default", {"nodes": []}).body["nodes"] == []
     assert caller("PATCH", "models/m/profiles/default", {"nodes": "alpha"}).code == "invalid_value"

@@ -67,6 +67,22 @@ def test_weights_that_are_elsewhere_are_taken_on_trust() -> None:
         ({"profile": {"env": {"LD_PRELOAD": "x"}}}, "env_not_allowed", "env"),
         ({"profile": {"env": ["a"]}}, "invalid_value", "env"),
         ({"profile": {"colour": "red"}}, "unknown_field", "colour"),
+        ({"weights_path": "/elsewhere/m.gguf"}, "memory_required", "memory"),
+        ({"weights_path": "/elsewhere/m.gguf", "profile": {"gpus_per_node": 1}}, "card_memory_required", "card_memory"),
+        (
+            {"weights_path": "/elsewhere/m", "weights_size": 9, "profile": {"engine": "vllm"}},
+            "memory_required",
+            "memory",
+        ),
+        ({"profile": {"tp": 2}}, "llama_cpp_by_layers", "tp"),
+        ({"profile": {"pp": 2}}, "llama_cpp_by_layers", "pp"),
+        ({"profile": {"engine": "vllm", "tp": 2, "pp": 2}}, "not_in_this_version", "pp"),
+        ({"profile": {"engine": "vllm", "gpus_per_node": 2}}, "vllm_by_tp", "gpus_per_node"),
+        ({"profile": {"card_memory": 1}}, "cards_needed", "card_memory"),
+        ({"profile": {"gpus_per_node": 65, "card_memory": 1}}, "invalid_value", "gpus_per_node"),
+        ({"profile": {"labels": {"a b": "c"}}}, "invalid_value", "labels"),
+        ({"profile": {"labels": ["zone"]}}, "invalid_value", "labels"),
+        ({"profile": {"card_classes": "H100"}}, "invalid_value", "card_classes"),
     ],
 )
 def test_a_wrong_value_is_refused_and_nothing_is_written(fields: dict[str, Any], code: str, param: str) -> None:
@@ -158,7 +174,7 @@ def test_removing_takes_the_profiles_and_leaves_the_events() -> None:
 
 def test_profiles_are_added_changed_and_removed() -> None:
     model = a_model()
-    profile = profiles.add(actor=ACTOR, model=model, name="big", context=8192, priority=5)
+    profile = profiles.add(actor=ACTOR, model=model, name="big", context=8192, priority=5, memory=1 << 30)
     profiles.update(actor=ACTOR, profile=profile, context=4096, args=["-fa", "on"])
     event = Event.objects.get(kind="profile_changed")
     assert (event.before, event.after) == ({"args": [], "context": 8192}, {"args": ["-fa", "on"], "context": 4096})
@@ -167,6 +183,33 @@ def test_profiles_are_added_changed_and_removed() -> None:
     assert refused.value.param == "args", "arguments are vetted again for the new engine"
     profiles.remove(actor=ACTOR, profile=profile)
     assert [row.name for row in model.profiles.all()] == ["default"]
+
+
+def test_a_profile_on_cards_is_kept_with_all_that_it_says_and_vetted_when_it_changes() -> None:
+    cards = {"gpus_per_node": 2, "card_classes": ["H100", "H100"], "card_memory": 1 << 34, "labels": {"zone": "b"}}
+    profile = profiles.add(actor=ACTOR, model=a_model(), name="cards", **cards)
+    assert (profile.gpus_per_node, profile.card_classes, profile.labels) == (2, ["H100"], {"zone": "b"})
+    for changes, code in (
+        ({"tp": 2}, "llama_cpp_by_layers"),
+        ({"gpus_per_node": 0}, "cards_needed"),
+        ({"card_memory": 0}, "card_memory_required"),
+        ({"gpus_per_node": 0, "card_memory": 0, "card_classes": []}, "memory_required"),
+        ({"labels": {"": "x"}}, "invalid_value"),
+    ):
+        with pytest.raises(Refused) as refused:
+            profiles.update(actor=ACTOR, profile=profile, **changes)
+        assert refused.value.code == code
+    profiles.update(actor=ACTOR, profile=profile, slots=4)  # what is as it was is not asked for again
+    assert profile.slots == 4
+
+
+def test_heads_that_cannot_be_divided_over_the_cards_are_refused_with_what_can() -> None:
+    model = a_model(weights_path=str(tiny_gguf()))
+    heads = model.facts["heads"]
+    with pytest.raises(Refused, match=f"{heads} attention heads") as refused:
+        profiles.add(actor=ACTOR, model=model, name="v", engine="vllm", tp=heads + 1)
+    assert refused.value.code == "heads_not_divisible"
+    assert profiles.add(actor=ACTOR, model=model, name="v", engine="vllm", tp=heads).tp == heads
 
 
 def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:

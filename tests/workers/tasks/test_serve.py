@@ -70,7 +70,7 @@ def test_a_disabled_model_of_the_same_weights_is_enabled_again(gguf: Path) -> No
 
 
 def test_a_name_that_stands_for_other_weights_is_refused(gguf: Path) -> None:
-    served.add_model(actor="t", name="m", weights_path="/elsewhere/m.gguf")
+    served.add_model(actor="t", name="m", weights_path="/elsewhere/m.gguf", weights_size=64)
     job = run(opened(path=str(gguf)))
     assert (job.state, step(job, "add").data["code"]) == ("failed", "model_exists")
 

@@ -1,0 +1,85 @@
+"""How much memory a model will take on cards, before it was ever measured. Pure arithmetic.
+
+llama.cpp, layers divided over `cards` cards of a node:
+
+    on the cards = weights + cache + cards x (compute + process)      of the node = process + embeddings + prompts
+
+weights     all tensors: a model that uses its token embeddings for its output too has them on the node and on a card
+cache       as on a processor (footprint.py): each layer's lies where the layer lies
+compute     the largest layer's buffers; every card has its own, the last one with the logits
+process     what the driver and its libraries take on each card
+layer       the largest piece that cannot be divided: a repeating layer with its cache, or the output layer
+embeddings  the table of token embeddings stays in the node's memory
+
+A card that gets few layers pays for a whole process: what its share is short of, the margin of a card holds, which no
+engine is given (`cluster.domain.room`).
+
+vLLM divides each layer over the cards evenly, takes all that it is given and makes cache of what is left; the estimate is
+the least that it starts with: weights and a fifth, and 2 GiB of each card.
+
+Sources: as footprint.py; GPUStack's rule for vLLM (weights x 1.2 + 2 GiB).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from catalog.domain.facts import ModelFacts
+from catalog.domain.footprint import MARGIN, PROCESS, estimate
+from llmgw_site.lib.units import GIB, MIB
+
+CARD_PROCESS = 400 * MIB
+"""CUDA's context and libraries on one card."""
+CARD_HOST = 512 * MIB
+"""The same in the node's memory."""
+PIECES = 16
+"""Pieces that a model of unknown shape is thought to have: few, so that they are large."""
+VLLM_HOST = 4 * GIB
+"""Of the node's memory for a vLLM engine; a worker for each card comes to it. A guess until it is measured."""
+VLLM_WORKER = 2 * GIB
+VLLM_CARD = 2 * GIB
+BATCH = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardFootprint:
+    """Bytes. `memory`: of the node's own; `cards`: of all its cards together; `layer`: see above."""
+
+    memory: int
+    cards: int
+    layer: int = 0
+
+
+def by_layers(
+    facts: ModelFacts, *, cards: int, weights: int = 0, context: int = 0, slots: int = 1, card_memory: int = 0
+) -> CardFootprint:
+    """What llama.cpp takes with all layers on cards. `card_memory`: bytes of the cards as declared; 0: estimated here."""
+    base = estimate(facts, weights=weights, context=context, slots=slots)
+    total = card_memory or base.weights + base.cache + cards * (base.compute + CARD_PROCESS)
+    layers = facts.layers or 0
+    table = _table(facts, base.weights)
+    if layers:
+        repeating = max(0, base.weights - 2 * table) if table else base.weights
+        cached = base.cache
+        if facts.heads_kv_per_layer and sum(facts.heads_kv_per_layer):
+            cached = cached * max(facts.heads_kv_per_layer) * layers // sum(facts.heads_kv_per_layer)
+        layer = max(-(-repeating // layers) + -(-cached // layers), table)
+    else:
+        layer = -(-total // PIECES)
+    host = PROCESS + MARGIN + CARD_HOST + table
+    return CardFootprint(memory=host + min(base.prompts, host // 7), cards=total, layer=min(layer, total))
+
+
+def evenly(facts: ModelFacts, *, cards: int, weights: int = 0, card_memory: int = 0) -> CardFootprint:
+    """What vLLM takes with each layer divided over the cards."""
+    size = max(weights, facts.bytes)
+    least = size + size // 5 + cards * VLLM_CARD
+    return CardFootprint(memory=VLLM_HOST + cards * VLLM_WORKER, cards=card_memory or least)
+
+
+def _table(facts: ModelFacts, size: int) -> int:
+    """Bytes of the table of token embeddings, at the mean size of a weight."""
+    if not facts.vocabulary or not facts.embedding:
+        return 0
+    values = facts.vocabulary * facts.embedding
+    return min(size, values * size // facts.parameters if facts.parameters else values * 2)

@@ -1,0 +1,79 @@
+"""What one replica of a profile needs of each node: as declared, else estimated; and what must be declared because it
+cannot be estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from catalog.domain import card_footprint
+from catalog.domain.facts import ModelFacts
+from catalog.domain.footprint import estimate
+
+
+class Way(Protocol):
+    """Of a profile, what its needs follow from; 0: not declared."""
+
+    engine: str
+    context: int
+    slots: int
+    memory: int
+    card_memory: int
+    gpus_per_node: int
+    tp: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """Bytes of the node's own memory, of its cards together, and of the largest piece that cannot be divided."""
+
+    memory: int
+    card_memory: int = 0
+    layer: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undeclared:
+    """What must be declared: the field, a code, and words."""
+
+    field: str
+    code: str
+    message: str
+
+
+def cards_of(way: Way) -> int:
+    """Cards of each node; 0: it runs on the processor."""
+    return way.tp or way.gpus_per_node
+
+
+def needs(way: Way, facts: ModelFacts, weights: int) -> Needs:
+    """`weights`: bytes of the model's files; 0: not known."""
+    cards = cards_of(way)
+    if not cards:
+        memory = way.memory or estimate(facts, weights=weights, context=way.context, slots=way.slots).total
+        return Needs(memory=memory)
+    if way.engine == "vllm":
+        found = card_footprint.evenly(facts, cards=cards, weights=weights, card_memory=way.card_memory)
+    else:
+        found = card_footprint.by_layers(
+            facts, cards=cards, weights=weights, context=way.context, slots=way.slots, card_memory=way.card_memory
+        )
+    return Needs(memory=way.memory or found.memory, card_memory=found.cards, layer=found.layer)
+
+
+def undeclared(way: Way, facts: ModelFacts, weights: int) -> Undeclared | None:
+    """What cannot be estimated and was not declared; None: nothing.
+
+    1. on cards: `card_memory_required` where the size of the weights is not known
+    2. on the processor: `memory_required` where it is not known, and for vLLM always: its cache takes what it is given
+    """
+    known = bool(weights or facts.bytes)
+    if cards_of(way):  # 1
+        if way.card_memory or known:
+            return None
+        text = "card_memory: the weights are not on this machine, so what they take of the cards cannot be estimated"
+        return Undeclared(field="card_memory", code="card_memory_required", message=f"{text}: write it in bytes.")
+    if way.memory or (known and way.engine != "vllm"):  # 2
+        return None
+    why = "vLLM's memory on a processor cannot be estimated" if known else "the weights are not on this machine, so the memory that the model takes cannot be estimated"  # fmt: skip
+    return Undeclared(field="memory", code="memory_required", message=f"memory: {why}: write it in bytes.")

@@ -1,0 +1,60 @@
+"""Which ways to run a model an engine knows: how it is divided over cards and nodes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Way(Protocol):
+    engine: str
+    gpus_per_node: int
+    tp: int
+    pp: int
+    card_memory: int
+
+    @property
+    def card_classes(self) -> object: ...
+
+
+class Problem(NamedTuple):
+    code: str
+    field: str
+    message: str
+
+
+def problem(way: Way, heads: int | None = None) -> Problem | None:
+    """Why no engine can run a model this way; None if one can. `heads`: attention heads of the model, where known.
+
+    1. `llama_cpp_by_layers`   llama.cpp with tp or pp: it divides by layers
+    2. `vllm_by_tp`            vLLM with several cards that are not named as tp, or named twice and differently
+    3. `heads_not_divisible`   vLLM divides heads over tp cards, and they cannot be divided so
+    4. `not_in_this_version`   a replica over several nodes
+    5. `cards_needed`          something is said of cards, and none are used
+    """
+    if way.engine == "llama.cpp":  # 1
+        for field, value, off in (("tp", way.tp, 0), ("pp", way.pp, 1)):
+            if value not in (off, 0):
+                instead = (
+                    f"gpus_per_node={value}" if field == "tp" else f"gpus_per_node={max(way.gpus_per_node, value)}"
+                )
+                text = f"{field}: llama.cpp divides a model by layers over cards of one node: write {instead}, and leave tp and pp out."
+                return Problem("llama_cpp_by_layers", field, text)
+    elif way.gpus_per_node > 1 and way.gpus_per_node != way.tp:  # 2
+        if way.tp:
+            text = f"gpus_per_node: vLLM uses the cards that tp says, {way.tp}, not {way.gpus_per_node}: leave gpus_per_node out."
+        else:
+            text = f"gpus_per_node: vLLM divides each layer over its cards: write tp={way.gpus_per_node} instead."
+        return Problem("vllm_by_tp", "gpus_per_node", text)
+    elif heads and way.tp and heads % way.tp:  # 3
+        fit = ", ".join(str(number) for number in range(1, min(heads, 64) + 1) if heads % number == 0)
+        text = f"tp: the model's {heads} attention heads cannot be divided over {way.tp} cards: write one of {fit}."
+        return Problem("heads_not_divisible", "tp", text)
+    if way.pp > 1:  # 4
+        text = f"pp: a replica over {way.pp} nodes comes with a later version: use one node, with up to as many cards as it has (tp)."
+        return Problem("not_in_this_version", "pp", text)
+    if not (way.tp or way.gpus_per_node) and (way.card_memory or way.card_classes):  # 5
+        field = "card_memory" if way.card_memory else "card_classes"
+        count = "gpus_per_node" if way.engine == "llama.cpp" else "tp"
+        text = f"{field}: the profile uses no card, so nothing can be said of cards: write {count}=1 or more with it."
+        return Problem("cards_needed", field, text)
+    return None

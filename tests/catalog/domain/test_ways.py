@@ -1,0 +1,47 @@
+"""Which ways to run a model are refused, with what to write instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from catalog.domain.ways import problem
+
+
+@dataclass
+class Way:
+    engine: str = "llama.cpp"
+    gpus_per_node: int = 0
+    tp: int = 0
+    pp: int = 1
+    card_classes: tuple[str, ...] = ()
+    card_memory: int = 0
+
+
+@pytest.mark.parametrize(
+    ("way", "heads", "code", "words"),
+    [
+        (Way(), None, "", ""),
+        (Way(gpus_per_node=4, card_classes=("H100",), card_memory=1), 32, "", ""),
+        (Way(tp=2), None, "llama_cpp_by_layers", "gpus_per_node=2"),
+        (Way(pp=2), None, "llama_cpp_by_layers", "gpus_per_node=2"),
+        (Way(engine="vllm"), None, "", ""),
+        (Way(engine="vllm", gpus_per_node=1), None, "", ""),
+        (Way(engine="vllm", tp=4, gpus_per_node=4), 32, "", ""),
+        (Way(engine="vllm", tp=4), 32, "", ""),
+        (Way(engine="vllm", tp=3), None, "", ""),  # heads not known: vLLM will say
+        (Way(engine="vllm", tp=3), 32, "heads_not_divisible", "one of 1, 2, 4, 8, 16, 32"),
+        (Way(engine="vllm", gpus_per_node=2), None, "vllm_by_tp", "write tp=2"),
+        (Way(engine="vllm", gpus_per_node=2, tp=4), None, "vllm_by_tp", "leave gpus_per_node out"),
+        (Way(engine="vllm", tp=4, pp=2), 32, "not_in_this_version", "later version"),
+        (Way(card_memory=1), None, "cards_needed", "gpus_per_node=1"),
+        (Way(engine="vllm", card_classes=("H100",)), None, "cards_needed", "tp=1"),
+    ],
+)
+def test_a_way_that_no_engine_knows_is_refused_with_what_to_write(
+    way: Way, heads: int | None, code: str, words: str
+) -> None:
+    found = problem(way, heads)
+    assert (found.code if found else "") == code
+    assert words in (found.message if found else "")
