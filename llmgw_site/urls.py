@@ -16,8 +16,8 @@ urlpatterns = [
     path("api/v1/docs", schema.docs, name="docs"),
     path("api/v1/agent/", include("cluster.api.agent_urls")),
     path("api/v1/agent/", include("routing.api.agent_urls")),
+    path("api/v1/", include("cluster.api.urls")),  # before the catalogue's: a model's name there takes slashes
     path("api/v1/", include("catalog.api.urls")),
-    path("api/v1/", include("cluster.api.urls")),
     path("api/v1/", include("routing.api.urls")),
     path("", include("llmgw_site.ops")),
     path("", include("llmgw_site.console.urls")),

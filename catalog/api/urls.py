@@ -1,7 +1,8 @@
 """Paths of the catalogue below /api/v1/.
 
 Names of models contain slashes, so `ref` takes them; paths that end in an action come first. A model whose own name
-ends in /enable, /disable or /profiles is reached by its id.
+ends in /enable, /disable or /profiles is reached by its id, as is one that ends in an order of the cluster's API
+(/restart, /retry, /scale, /target, /why, /headroom).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from cluster.api.orders import ModelOrders
 from cluster.api.quotas import Quotas
 from cluster.api.setup import ClusterSetupView
 from cluster.api.tokens import JoinTokens
@@ -20,6 +21,11 @@ urlpatterns = [
     path("join-tokens/<str:ref>", JoinTokens.as_view({"get": "retrieve", "delete": "destroy"}), name="join-token"),
     path("quotas", Quotas.as_view({"get": "list"}), name="quotas"),
     path("quotas/<path:ref>", Quotas.as_view({"get": "retrieve", "put": "update", "delete": "destroy"}), name="quota"),
+    path("models/<path:ref>/restart", ModelOrders.as_view({"post": "restart"}), name="model-restart"),
+    path("models/<path:ref>/retry", ModelOrders.as_view({"post": "retry"}), name="model-retry"),
+    path("models/<path:ref>/scale", ModelOrders.as_view({"post": "scale"}), name="model-scale"),
+    path("models/<path:ref>/target", ModelOrders.as_view({"post": "target"}), name="model-target"),
+    path("models/<path:ref>/why", ModelOrders.as_view({"get": "why"}), name="model-why"),
     path("replicas", ReplicaList.as_view({"get": "list"}), name="replicas"),
     path("replicas/<str:ref>", Replicas.as_view({"get": "retrieve"}), name="replica"),
     path("jobs", Jobs.as_view({"get": "list", "post": "create"}), name="jobs"),
