@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cluster.domain.board import Board
+from cluster.domain.claims import unreachable
 from cluster.domain.feasible import why_not
+from cluster.domain.quotas import ledger_of
 from cluster.domain.refusals import words
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, Standing
+from cluster.domain.victims import asker, ground_of
 
 SURGE = 1
 """Replicas that a model may have beyond what is wanted, while it is being replaced."""
@@ -63,6 +66,8 @@ class Stop:
     replica_id: str
     reason: str
     for_model: str = ""
+    busy: bool = False  # it worked at requests when this was decided
+    grace: float | None = None  # seconds in which it may finish them, at most; None: as its profile says
 
     @property
     def subject(self) -> str:
@@ -163,21 +168,27 @@ def recheck(op: Op, board: Board) -> str:
     1. Start: model and profile still as planned, not parked, not one too many (one more only where an old one is to be replaced),
        slot free, still feasible, on the very cards that were chosen
     2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
-    3. Stop: the replica is still meant to run, and the model has enough without it (see `_needed`), or its room is taken
-       for another model
+    3. Stop: the replica is still meant to run, and the model has enough without it (see `_needed`), or its room may still
+       be taken for another model (see `_may_be_taken`)
     4. Remove: nothing of it is left, or its node was removed
-    5. Keep: the model is still wanted. Release: always. Remember: the standing is what it was decided from
+    5. Keep: the model is still wanted, and the room will be there. Release: some is kept. Remember: the standing is what
+       it was decided from, and nothing of a model that shall rest is in use again
     """
     if isinstance(op, Start):  # 1
         return _start(op, board)
     if isinstance(op, Keep):  # 5
         model = board.model(op.claim.model_id)
-        return "" if model is not None and model.target else "the model is not wanted any more"
+        if model is None or not model.target:
+            return "the model is not wanted any more"
+        return unreachable(board, op.claim)
     if isinstance(op, Release):
-        return ""
+        return "" if board.claim_of(op.model_id) is not None else "no room is kept for it any more"
     if isinstance(op, Remember):
         model = board.model(op.model_id)
-        return "" if model is not None and _as_before(op, model.standing) else "the model's standing changed meanwhile"
+        if model is None or not _as_before(op, model.standing):
+            return "the model's standing changed meanwhile"
+        rests = op.before.asked_at is not None and op.standing.asked_at is None
+        return "it is in use again" if rests and any(item.in_flight for item in running(board, model.id)) else ""
     replica = board.replica(op.replica_id)
     if replica is None:
         return "the replica is gone"
@@ -186,7 +197,7 @@ def recheck(op: Op, board: Board) -> str:
     if isinstance(op, Stop):  # 3
         if not replica.run:
             return "it is being stopped already"
-        return "" if op.for_model else _needed(replica, board)
+        return _may_be_taken(op, replica, board) if op.for_model else _needed(replica, board)
     if board.node(replica.node_id) is None:  # 4
         return ""
     return "" if not replica.run and replica.state is ReplicaState.STOPPED else "something of it may still run"
@@ -266,6 +277,29 @@ def _needed(replica: ReplicaView, board: Board) -> str:
     if board.state(replica) in {ReplicaState.READY, *_OUT}:  # 2
         others = [item for item in others if item.state is ReplicaState.READY]
     return "" if len(others) >= model.target else "the model has no replica too many any more"  # 3
+
+
+def _may_be_taken(op: Stop, replica: ReplicaView, board: Board) -> str:
+    """Why a replica's room must not be taken for another model; empty if it may.
+
+    1. the other model wants no more, has enough, or room is kept for it already: a second planner came first
+    2. the replica was idle when it was chosen, and works at requests again
+    3. class, use or quotas protect it now (see `victims.ground_of`); times that have passed stay passed
+    """
+    model = board.model(op.for_model)
+    if model is None or not model.target or not model.profiles:  # 1
+        return "the model that needs its room is not wanted any more"
+    there = running(board, model.id)
+    if len(there) >= model.target and not any(old(board, model, item) for item in there):
+        return "the model that needs its room has enough replicas"
+    if board.claim_of(model.id) is not None:
+        return "room is kept already for the model that needs it"
+    if replica.in_flight and not op.busy:  # 2
+        return "it is in use again"
+    asked, ledger = asker(board, model, None), ledger_of(board)
+    if not any(ground_of(board, ledger, asked, replica, profile) for profile in model.profiles):  # 3
+        return f"its room may not be taken for {model.name} any more"
+    return ""
 
 
 def do(op: Op, board: Board, *, new_id: str = "") -> None:

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from cluster.domain import plan as plans
 from cluster.domain.board import Board
+from cluster.domain.claims import CLAIM_FOR, ended
 from cluster.domain.feasible import Answer
 from cluster.domain.place import NoPlace, Placement, Placer
-from cluster.domain.plan import Keep, Op, Plan, Remember, Remove, Renew, Start, Stop, Wait, old, outdated, running
-from cluster.domain.preempt import make_room
+from cluster.domain.plan import (
+    Keep,
+    Op,
+    Plan,
+    Release,
+    Remember,
+    Remove,
+    Renew,
+    Start,
+    Stop,
+    Wait,
+    old,
+    outdated,
+    running,
+)
+from cluster.domain.preempt import Taker
 from cluster.domain.quotas import Ledger
 from cluster.domain.refusals import Verdict, feasible
 from cluster.domain.restart import given_up
@@ -17,16 +33,16 @@ from cluster.domain.shares import share_of
 from cluster.domain.standings import standing_now
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, World
+from cluster.domain.victims import Ground
 
-CLAIM_FOR = 330.0
-"""Seconds that room is kept for a model: the longest that a replica in its way may drain, and some."""
 SHOW_AFTER = 15.0
 """Seconds that an engine may take to come back from its first failure before the model says so."""
 _READY = ReplicaState.READY
 
 
 def reconcile(world: World, now: float) -> Plan:
-    """The plan for this moment. Models in order: highest class first, then highest priority, then by name.
+    """The plan for this moment. Models in order: highest class first, then highest priority, then those asked
+    for on demand by since when, then by name.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
     2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas; one that is
@@ -49,16 +65,19 @@ def reconcile(world: World, now: float) -> Plan:
     """
     planner = _Planner(world, now)
     planner.remove()  # 1
+    planner.claims()
     for replica in planner.board.replicas:  # 2, of models that are gone
         if planner.board.model(replica.model_id) is None and replica.run:
             planner.do(Stop(replica_id=replica.id, reason="its model is gone"))
     for model in sorted(world.models, key=_order):
-        planner.model(model)
+        planner.model(planner.board.model(model.id) or model)  # others may have changed what is remembered of it
     return Plan(ops=tuple(planner.ops), waits=tuple(planner.waits))
 
 
-def _order(model: ModelView) -> tuple[int, int, str]:
-    return (-model.klass, -max((item.priority for item in model.profiles), default=0), model.name)
+def _order(model: ModelView) -> tuple[int, int, float, str]:
+    """Among equals that run on demand, whoever was asked for first: else the last by name could starve."""
+    asked = model.standing.asked_at if model.on_demand else None
+    return (-model.klass, -max((item.priority for item in model.profiles), default=0), asked or 0.0, model.name)
 
 
 class _Planner:
@@ -68,6 +87,7 @@ class _Planner:
         self.board = Board(world)
         self.placer = Placer(self.board)
         self.ledger = Ledger(self.board)
+        self.taker = Taker(self.board, self.placer, self.ledger, now)
         self.now = now
         self.ops: list[Op] = []
         self.waits: list[Wait] = []
@@ -83,6 +103,17 @@ class _Planner:
                 self.do(Remove(replica_id=replica.id, reason="its node was removed"))
             elif not replica.run and replica.state is ReplicaState.STOPPED:
                 self.do(Remove(replica_id=replica.id, reason="it has stopped"))
+
+    def claims(self) -> None:
+        """Room that is kept for nothing is given back before anything is placed."""
+        for claim in self.board.claims:
+            model = self.board.model(claim.model_id)
+            there = running(self.board, claim.model_id)
+            enough = model is not None and len(there) >= model.target
+            enough = enough and model is not None and not any(old(self.board, model, item) for item in there)
+            why = ended(self.board, claim, self.now, enough=enough)
+            if why:
+                self.do(Release(model_id=claim.model_id, reason=why))
 
     def model(self, model: ModelView) -> None:
         standing, why = standing_now(self.board, model, self.now)
@@ -287,13 +318,30 @@ class _Planner:
 
     def make_room(self, model: ModelView) -> None:
         """Stop others, and keep what they leave for this model."""
-        found = make_room(self.board, self.placer, self.ledger, model, self.now)
+        found = self.taker.make_room(model)
         if found is None:
             return
         for victim in found.victims:
-            self.do(Stop(replica_id=victim.id, reason=found.reason, for_model=model.id))
+            busy = victim.replica.in_flight > 0
+            op = Stop(
+                replica_id=victim.replica.id, reason=found.reason, for_model=model.id, busy=busy, grace=victim.grace
+            )
+            self.do(op)
         claim = Claim(model_id=model.id, shares=found.placement.shares, until=self.now + CLAIM_FOR)
         self.do(Keep(claim=claim, reason=found.reason))
+        for victim in found.victims:
+            if victim.ground is Ground.TURN:
+                self.rest(victim.replica.model_id, model)
+
+    def rest(self, model_id: str, taker: ModelView) -> None:
+        """A model on demand whose last replica gave way to another comes back when it is asked for, not by itself: two of
+        them would push each other out for nobody."""
+        model = self.board.model(model_id)
+        if model is None or model.standing.asked_at is None or running(self.board, model_id):
+            return
+        why = f"its room was given to {taker.name}: it starts again when it is asked for"
+        standing = replace(model.standing, asked_at=None)
+        self.do(Remember(model_id=model.id, before=model.standing, standing=standing, reason=why))
 
     def troubled(self, model: ModelView, nowhere: NoPlace | None) -> None:
         """Case 6."""

@@ -124,7 +124,7 @@ def test_what_is_kept_for_a_model_is_for_its_own_replica_and_for_nobody_else() -
     [
         (Keep(claim=Claim(model_id=MODEL.id, shares=SHARES, until=9.0), reason=""), WORLD, ""),
         (Keep(claim=Claim(model_id=MODEL.id, shares=SHARES, until=9.0), reason=""), World(), "not wanted"),
-        (Release(model_id=MODEL.id, reason=""), World(), ""),
+        (Release(model_id=MODEL.id, reason=""), World(), "no room is kept"),
         (Remember(model_id=MODEL.id, before=Standing(), standing=Standing(grown=1)), WORLD, ""),
         (Remember(model_id=MODEL.id, before=Standing(grown=1), standing=Standing()), WORLD, "changed meanwhile"),
         (Remember(model_id=MODEL.id, before=Standing(), standing=Standing(grown=1)), World(), "changed meanwhile"),
