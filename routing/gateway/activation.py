@@ -147,8 +147,10 @@ class Activation:
         order = Demand(model=load.name, attempt=load.attempt)
         answer = await self._said(order)
         if answer is None:
-            first = load.attempt is None
-            return no_controller(load.name) if first or loop.time() - load.heard_at >= LOST_AFTER else None
+            if load.attempt is not None and loop.time() - load.heard_at < LOST_AFTER:
+                return None
+            load.ready = True  # nobody knows better: where a node may be ready by now, it says so itself
+            return no_controller(load.name)
         load.heard_at = loop.time()
         load.attempt = answer.attempt
         load.ready = answer.state == Stage.READY

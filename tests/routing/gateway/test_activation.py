@@ -175,6 +175,15 @@ async def test_a_controller_that_cannot_be_reached_is_none_and_the_next_one_is_a
         assert (await asking).status_code == 200
 
 
+async def test_without_a_controller_a_node_that_may_be_ready_by_now_is_asked(tmp_path: Path) -> None:
+    async with resting(tmp_path, controller=False) as (town, front, worker, _):
+        town.serve(worker, TINY)
+        model = town.models[0]
+        town.models = [replace(model, placed=tuple(replace(item, state="starting") for item in model.placed))]
+        town.publish()
+        assert (await front.chat()).status_code == 200
+
+
 async def test_an_answer_that_the_controllers_did_not_sign_is_no_answer(tmp_path: Path) -> None:
     async with resting(tmp_path, controller=False) as (town, front, _, _):
         liar = Controller(town, key="ab" * 32)
