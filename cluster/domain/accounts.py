@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cluster.domain.amounts import CARDS, CORES, MEMORY, of_amount, of_fleet
 from cluster.domain.board import Board
-from cluster.domain.guarantees import Problem, check
+from cluster.domain.guarantees import Problem, check, promised
 from cluster.domain.quotas import ledger_of
 from cluster.domain.types import ModelView, ScopeView, World
 
@@ -40,6 +40,7 @@ class Books:
 
     accounts: tuple[Account, ...] = ()
     fleet: Mapping[str, int] = field(default_factory=dict)
+    promised: Mapping[str, int] = field(default_factory=dict)  # guaranteed to all organisations together
     problems: tuple[Problem, ...] = ()
 
     def problems_of(self, scope: ScopeView) -> tuple[Problem, ...]:
@@ -78,7 +79,8 @@ def books(world: World) -> Books:
     for scope in sorted(children.get("", ()), key=lambda item: (item.name, item.id)):
         visit(scope, ())
     fleet = of_fleet(world.nodes)
-    return Books(accounts=tuple(accounts), fleet=fleet, problems=check(world.scopes, fleet))
+    problems = check(world.scopes, fleet)
+    return Books(accounts=tuple(accounts), fleet=fleet, promised=promised(world.scopes), problems=problems)
 
 
 def ordered(keys: set[str]) -> tuple[str, ...]:

@@ -63,6 +63,11 @@ def check(scopes: Iterable[ScopeView], fleet: Sum) -> tuple[Problem, ...]:
     return tuple(found)
 
 
+def promised(scopes: Iterable[ScopeView]) -> dict[str, int]:
+    """What is guaranteed to all organisations together."""
+    return {key: sum(parts.values()) for key, parts in _Tree(scopes).beneath("").items()}
+
+
 def worse(before: Iterable[Problem], after: Iterable[Problem]) -> Problem | None:
     """The first problem that a change makes, or makes larger. A fleet can shrink by itself; whoever then takes a guarantee
     back, or changes another scope's, must not be kept from it."""

@@ -22,6 +22,8 @@ MAY_ADD_JOIN_TOKENS = ("cluster.add_jointoken",)
 MAY_REVOKE_JOIN_TOKENS = ("cluster.delete_jointoken",)
 MAY_SEE_SETUP = ("cluster.view_clustersetup", "cluster.view_node")
 MAY_CHANGE_SETUP = ("cluster.change_clustersetup",)
+MAY_SEE_QUOTAS = ("catalog.view_quota",)
+MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delete_quota")
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
 """Chatting issues a key of the OpenAI endpoint, so it asks for the permission to issue keys."""
 
@@ -69,6 +71,7 @@ _NAVIGATION: list[dict[str, Any]] = [
             _rows("Projects", "folder_open", "catalog.project"),
             _rows("Teams", "group", "catalog.team"),
             _rows("Organisations", "corporate_fare", "catalog.organisation"),
+            _page("Quotas", "pie_chart", "console:quotas", *MAY_SEE_QUOTAS),
             _rows("Admin tokens", "badge", "catalog.admintoken"),
         ],
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import chat, jobs, joining, nodes, overview, setup, users
+from llmgw_site.console import chat, jobs, joining, nodes, overview, quotas, setup, users
 
 __all__ = ["app_name", "urlpatterns", "users"]
 
@@ -23,6 +23,9 @@ urlpatterns = [
     path("admin/nodes/tokens/<str:token_id>/revoke", joining.revoke, name="node-token-revoke"),
     path("admin/nodes/<str:node_id>/maintenance", nodes.maintain, name="node-maintain"),
     path("admin/nodes/<str:node_id>/remove", nodes.remove, name="node-remove"),
+    path("admin/quotas", quotas.index, name="quotas"),
+    path("admin/quotas/set", quotas.change, name="quota-set"),
+    path("admin/quotas/remove", quotas.remove, name="quota-remove"),
     path("admin/setup", setup.page, name="setup"),
     path("admin/setup/save", setup.save, name="setup-save"),
     path("admin/setup/clear", setup.clear, name="setup-clear"),

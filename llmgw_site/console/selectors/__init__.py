@@ -4,6 +4,7 @@ from llmgw_site.console.selectors.chat import chat_models, first_project, live_k
 from llmgw_site.console.selectors.cluster import Cluster, cluster
 from llmgw_site.console.selectors.jobs import job, jobs, open_jobs
 from llmgw_site.console.selectors.nodes import MAINTENANCE, Machine, Machines, machines, open_tokens
+from llmgw_site.console.selectors.quotas import QuotaField, QuotaPage, QuotaRow, find_scope, quota_fields, quotas
 from llmgw_site.console.selectors.requests import Minute, minutes
 from llmgw_site.console.selectors.setup import SetupPage, SetupRow, setup
 
@@ -13,10 +14,14 @@ __all__ = [
     "Machine",
     "Machines",
     "Minute",
+    "QuotaField",
+    "QuotaPage",
+    "QuotaRow",
     "SetupPage",
     "SetupRow",
     "chat_models",
     "cluster",
+    "find_scope",
     "first_project",
     "job",
     "jobs",
@@ -25,5 +30,7 @@ __all__ = [
     "minutes",
     "open_jobs",
     "open_tokens",
+    "quota_fields",
+    "quotas",
     "setup",
 ]

@@ -12,6 +12,7 @@ from llmgw_site.console.theme import (
     MAY_SEE_JOBS,
     MAY_SEE_JOIN_TOKENS,
     MAY_SEE_NODES,
+    MAY_SEE_QUOTAS,
     MAY_SEE_SETUP,
 )
 from tests.llmgw_site.console.conftest import Person
@@ -22,6 +23,7 @@ PAGES = {
     "/admin/jobs": MAY_SEE_JOBS,
     "/admin/nodes": MAY_SEE_NODES,
     "/admin/nodes/add": (*MAY_SEE_JOIN_TOKENS, *MAY_ADD_JOIN_TOKENS),
+    "/admin/quotas": MAY_SEE_QUOTAS,
     "/admin/setup": MAY_SEE_SETUP,
     "/admin/chat": MAY_CHAT,
     "/admin/chat/models": MAY_CHAT,
@@ -29,7 +31,15 @@ PAGES = {
 
 
 @pytest.mark.parametrize(
-    "path", [*PAGES, "/admin/jobs/job_x", "/admin/jobs/job_x/cancel", "/admin/chat/key", "/admin/setup/save"]
+    "path",
+    [
+        *PAGES,
+        "/admin/jobs/job_x",
+        "/admin/jobs/job_x/cancel",
+        "/admin/chat/key",
+        "/admin/setup/save",
+        "/admin/quotas/set",
+    ],
 )
 def test_a_stranger_is_sent_to_sign_in(path: str, db: None) -> None:
     answer = Client().get(path)

@@ -1,0 +1,184 @@
+"""Quotas of the tenancy tree with what is held, and the fleet that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from catalog import selectors as catalog
+from catalog.selectors import find_scope
+from cluster import selectors
+from cluster.domain.accounts import Account, Books, books, ordered
+from cluster.domain.amounts import CARDS, CORES, MEMORY, figure, short
+from llmgw_site.console.figures import percent
+from llmgw_site.lib.units import GIB, MIB, TIB
+
+__all__ = ["QuotaField", "QuotaLine", "QuotaPage", "QuotaRow", "find_scope", "quota_fields", "quotas"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaLine:
+    """One thing of a scope or of the fleet, in words. Empty: nothing is said of it."""
+
+    title: str
+    held: str
+    guarantee: str
+    limit: str
+    borrowed: str = ""
+    used: float | None = None  # percent of the limit, else of the guarantee
+    look: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaRow:
+    """A scope with a quota, or above one. `depth` 0: an organisation."""
+
+    id: str
+    kind: str
+    name: str
+    path: str
+    depth: int
+    own: bool  # it has a quota itself
+    models: tuple[str, ...]
+    lines: tuple[QuotaLine, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        """The most that somebody should know of it."""
+        if any(line.look == "bad" for line in self.lines):
+            return "at its limit"
+        return "borrows" if any(line.borrowed for line in self.lines) else "within its quota" if self.own else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaPage:
+    rows: tuple[QuotaRow, ...]
+    fleet: tuple[QuotaLine, ...]
+    problems: tuple[str, ...]  # of all guarantees together
+    scopes: tuple[tuple[str, str], ...]  # id and path of every scope that could have one
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaField:
+    """A thing of which a quota may name an amount, as the form has it."""
+
+    key: str
+    title: str
+    fleet: str
+    guarantee: str
+    limit: str
+
+
+def quotas() -> QuotaPage:
+    """The page: at most fifteen queries, however many rows."""
+    found = books(selectors.world())
+    shown = _with_those_above(found.accounts)
+    return QuotaPage(
+        rows=tuple(_row(item, found) for item in shown),
+        fleet=_fleet(found),
+        problems=tuple(item.message for item in found.problems if not item.scope_id),
+        scopes=scopes(),
+    )
+
+
+def quota_fields(scope_id: str, asked: Mapping[str, str] | None = None) -> tuple[QuotaField, ...]:
+    """The form of a scope: every thing of the fleet and of its quota. `asked`: what a refused form had."""
+    found = books(selectors.world())
+    account = next((item for item in found.accounts if item.scope.id == scope_id), None)
+    guarantee, limit = (account.guarantee, account.limit) if account else ({}, {})
+    fleet = found.fleet
+
+    def value(part: str, key: str, amounts: Mapping[str, int]) -> str:
+        if asked is not None:
+            return asked.get(f"{part}:{key}", "")
+        if key not in amounts:
+            return ""
+        return _size(amounts[key]) if key == MEMORY else str(figure(key, amounts[key]))
+
+    return tuple(
+        QuotaField(
+            key=key,
+            title=title(key),
+            fleet=short(key, fleet.get(key, 0)),
+            guarantee=value("guarantee", key, guarantee),
+            limit=value("limit", key, limit),
+        )
+        for key in ordered({*fleet, *guarantee, *limit})
+    )
+
+
+def scopes() -> tuple[tuple[str, str], ...]:
+    """Id and path of every scope, in the order of the tree. Three queries."""
+    rows: list[tuple[str, str]] = [(row.pk, row.name) for row in catalog.organisations()]
+    rows += [(row.pk, f"{row.organisation.name} / {row.name}") for row in catalog.teams()]
+    rows += [(row.pk, f"{row.team.organisation.name} / {row.team.name} / {row.name}") for row in catalog.projects()]
+    return tuple(sorted(rows, key=lambda pair: (pair[1], pair[0])))
+
+
+def title(key: str) -> str:
+    if key in (CORES, MEMORY):
+        return key.capitalize()
+    return f"{key.removeprefix(CARDS) or 'Unknown'} cards"
+
+
+def _row(account: Account, found: Books) -> QuotaRow:
+    return QuotaRow(
+        id=account.scope.id,
+        kind=account.scope.kind,
+        name=account.scope.name,
+        path=" / ".join(account.path),
+        depth=len(account.path) - 1,
+        own=account.set,
+        models=account.models,
+        lines=tuple(_line(account, key) for key in account.keys),
+        problems=tuple(item.message for item in found.problems if item.scope_id == account.scope.id),
+    )
+
+
+def _line(account: Account, key: str) -> QuotaLine:
+    held, limit, guarantee = account.held.get(key, 0), account.limit.get(key), account.guarantee.get(key)
+    bound = guarantee if limit is None else limit
+    return QuotaLine(
+        title=title(key),
+        held=short(key, held),
+        guarantee="" if guarantee is None else short(key, guarantee),
+        limit="" if limit is None else short(key, limit),
+        borrowed=short(key, account.borrowed[key]) if account.borrowed.get(key) else "",
+        used=None if bound is None else 100.0 if held >= bound else percent(held, bound),
+        look="bad" if limit is not None and held >= limit > 0 else "warn" if account.borrowed.get(key) else "ok",
+    )
+
+
+def _fleet(found: Books) -> tuple[QuotaLine, ...]:
+    """What there is, and how much of it is guaranteed to somebody."""
+    return tuple(
+        QuotaLine(
+            title=title(key),
+            held=short(key, found.fleet.get(key, 0)),
+            guarantee=short(key, found.promised.get(key, 0)),
+            limit="",
+            used=percent(found.promised.get(key, 0), found.fleet.get(key, 0)),
+        )
+        for key in ordered({*found.fleet, *found.promised})
+    )
+
+
+def _with_those_above(accounts: Iterable[Account]) -> list[Account]:
+    every = list(accounts)
+    by_id = {item.scope.id: item for item in every}
+    wanted: set[str] = set()
+    for item in every:
+        scope_id = item.scope.id if item.set else ""
+        while scope_id and scope_id not in wanted:
+            wanted.add(scope_id)
+            scope_id = by_id[scope_id].scope.parent
+    return [item for item in every if item.scope.id in wanted]
+
+
+def _size(count: int) -> str:
+    """Bytes as the form takes them back unchanged."""
+    for unit, factor in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB)):
+        if count and count % factor == 0:
+            return f"{count // factor} {unit}"
+    return str(count)
