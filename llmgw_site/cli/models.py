@@ -9,11 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from llmgw_site.cli import model_orders
 from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_item, show_list
 from llmgw_site.cli.quotas import KINDS, find_scope
 from llmgw_site.lib.units import format_bytes, parse_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
+for _name, _order in model_orders.COMMANDS.items():
+    app.command(_name)(_order)
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
@@ -49,11 +52,19 @@ def list_models(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(model: Ref, as_json: AsJson = False) -> None:
+def show(
+    model: Ref,
+    why: Annotated[bool, typer.Option("--why", help="How it stands, what it waits for, what was decided.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """One model, with its profiles and what its file says of itself."""
-    row = api().find("models", model, noun="model")
+    client = api()
+    row = client.find("models", model, noun="model")
     if as_json:
-        print_json(row)
+        print_json(client.get(f"models/{row['id']}/why") if why else row)
+        return
+    if why:
+        model_orders.show_why(client, row)
         return
     plain = [name for name in row if name not in ("facts", "profiles", "weights_size")]
     facts: list[Column] = [(f"facts {name}", _fact(name)) for name in row["facts"]]

@@ -1,0 +1,178 @@
+"""Orders about one model: `llmgw model class|scale|target|restart|retry`, and `llmgw model show NAME --why`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from llmgw_site.cli.client import Api, CliError, Column, ExitCode, ago, api, show_list
+
+Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
+Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
+CLASSES = ("critical", "standard", "opportunistic")
+DEFAULT = "default"
+
+
+def priority_class(
+    model: Ref,
+    klass: Annotated[
+        str, typer.Argument(metavar="CLASS", help="critical, standard, opportunistic, or default: by its scaling.")
+    ],
+) -> None:
+    """Say how much a model matters: room of a lower class may be taken for a higher one."""
+    if klass not in (*CLASSES, DEFAULT):
+        raise CliError(ExitCode.USAGE, f"there is no class {klass!r}: write {', '.join(CLASSES)} or {DEFAULT}")
+    client = api()
+    row = client.find("models", model, noun="model")
+    client.patch(f"models/{row['id']}", {"priority_class": "" if klass == DEFAULT else klass})
+    says = "goes by its scaling (always running: standard; on demand: opportunistic)"
+    print(f"{row['name']} {says if klass == DEFAULT else f'is {klass}'}.")
+
+
+def scale(
+    model: Ref,
+    least: Annotated[
+        int | None, typer.Option("--min", min=0, help="That run whatever the load; 0: from the first request on.")
+    ] = None,
+    most: Annotated[str, typer.Option("--max", help="That may run under load; `none`: no more than --min.")] = "",
+    rest_after: Annotated[
+        str, typer.Option(help="Seconds without a request until one on demand stops; `none`: the server's setting.")
+    ] = "",
+    why: Why = "",
+) -> None:
+    """Set how many replicas a model has. A minimum that finds no place is refused with the reason."""
+    body: dict[str, Any] = {"why": why}
+    if least is not None:
+        body["replicas"] = least
+    if most:
+        body["max_replicas"] = None if most == "none" else int(_number("--max", most))
+    if rest_after:
+        body["rest_after"] = None if rest_after == "none" else _number("--rest-after", rest_after)
+    if len(body) == 1:
+        raise CliError(ExitCode.USAGE, "write what shall change: --min, --max or --rest-after")
+    row = _post(model, "scale", body)
+    print(f"{row['name']} {_scaling(row)}.")
+
+
+def target(
+    model: Ref,
+    tps: Annotated[float, typer.Option(min=0.001, help="Tokens a second that all its replicas give together.")],
+    each: Annotated[
+        float | None, typer.Option(min=0.001, help="Tokens a second that one replica was measured to give; kept.")
+    ] = None,
+    at_once: Annotated[
+        float | None, typer.Option(min=0.1, help="Requests at once that one replica was measured to serve well; kept.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="The profile that was measured; left out: the first enabled one.")] = "",
+    why: Why = "",
+) -> None:
+    """Size a model for a throughput, by what one replica was measured to give, against the room there is."""
+    client = api()
+    row = client.find("models", model, noun="model")
+    measured = {"measured_tps": each, "measured_concurrency": at_once}
+    measured = {name: value for name, value in measured.items() if value is not None}
+    if measured:
+        chosen = _profile(row, profile)
+        client.patch(f"profiles/{chosen['id']}", measured)
+    sized = client.post(f"models/{row['id']}/target", {"tps": tps, "why": why})
+    count = sized["replicas"]
+    print(f"{row['name']} has {_replicas(count)} for {tps:g} tokens/s: each was measured to give {sized['each']:g}.")
+
+
+def restart(
+    model: Ref,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Stop each before its successor starts.")] = False,
+    why: Why = "",
+) -> None:
+    """Replace each replica of a model by a new one: started beside it, then the old one drains."""
+    answer = _post(model, "restart", {"in_place": in_place, "why": why})
+    print(f"{_replicas(answer['replicas'])} will be replaced, one after the other.")
+
+
+def retry(model: Ref, why: Why = "") -> None:
+    """Try a model again that is parked or fails to start."""
+    row = _post(model, "retry", {"why": why})
+    print(f"{row['name']} is tried again.")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "class": priority_class,
+    "scale": scale,
+    "target": target,
+    "restart": restart,
+    "retry": retry,
+}
+
+
+def show_why(client: Api, row: dict[str, Any]) -> None:
+    """How a model stands now, what it waits for, and what was decided about it."""
+    told = client.get(f"models/{row['id']}/why")
+    status, standing = told["status"], told["standing"]
+    print(f"{told['name']}: {status['ready']} of {status['wanted']} replicas ready, class {told['klass']}.")
+    if status["reason"]:
+        print(f"{status['code']}: {status['reason']}")
+    for wait in told["waits"]:
+        if wait["message"] != status["reason"]:
+            print(f"{wait['code']}: {wait['message']}")
+    facts = (
+        ("grown", "replicas beyond its base, because of load"),
+        ("failures", "starts in a row failed"),
+    )
+    for name, words in facts:
+        if standing[name]:
+            print(f"{standing[name]} {words}")
+    if standing["restarting"]:
+        print(f"{_replicas(len(standing['restarting']))} still to be replaced")
+    print()
+    columns: list[Column] = [("when", lambda item: ago(item["at"])), "kind", "message", "why", ("by", _actor)]
+    show_list(told["decisions"], columns, as_json=False, empty="Nothing was decided about it yet.")
+
+
+def _actor(item: dict[str, Any]) -> str:
+    return str(item["actor"])
+
+
+def _post(model: str, order: str, body: dict[str, Any]) -> dict[str, Any]:
+    client = api()
+    row = client.find("models", model, noun="model")
+    answer: dict[str, Any] = client.post(f"models/{row['id']}/{order}", body)
+    return answer
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CliError(ExitCode.USAGE, f"{option}: write a number or `none`") from None
+
+
+def _profile(row: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] | None
+    if name:
+        found = next((item for item in row["profiles"] if name in (item["name"], item["id"])), None)
+    else:
+        enabled = [item for item in row["profiles"] if item["enabled"]]
+        found = max(enabled, key=lambda item: int(item["priority"]), default=None)
+    if found is None:
+        raise CliError(
+            ExitCode.NOT_FOUND, f"{row['name']} has no profile {name!r}" if name else f"{row['name']} has none"
+        )
+    return found
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def _scaling(row: dict[str, Any]) -> str:
+    least, most = row["replicas"], row["max_replicas"]
+    if not least and not most:
+        return "has no replicas"
+    if not least:
+        idle = f"{row['rest_after']:g} s" if row["rest_after"] else "the server's setting"
+        return f"runs on demand, with at most {_replicas(most)}, and rests after {idle} without a request"
+    if most is None or most == least:
+        return f"has {_replicas(least)}"
+    return f"has {least} to {most} replicas, by its load"
