@@ -332,6 +332,12 @@ class _Planner:
         for victim in found.victims:
             if victim.ground is Ground.TURN:
                 self.rest(victim.replica.model_id, model)
+        for model_id in dict.fromkeys(victim.replica.model_id for victim in found.victims):
+            other = self.board.model(model_id)
+            if other is not None and len(running(self.board, model_id)) < other.target:
+                self.waits.append(
+                    Wait(model_id=model_id, code="gave_way", message=f"room was taken of {other.name}: {found.reason}")
+                )
 
     def rest(self, model_id: str, taker: ModelView) -> None:
         """A model on demand whose last replica gave way to another comes back when it is asked for, not by itself: two of
