@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from llmgw_site.console import theme as _theme
 from llmgw_site.lib import config as _config
+from llmgw_site.lib import django_config
 from llmgw_site.lib import files as _files
 from llmgw_site.lib import logs as _logs
 
@@ -29,7 +30,7 @@ def _secret_key() -> str:
 SECRET_KEY = _secret_key()
 DEBUG = CONFIG.debug
 _public = urlsplit(CONFIG.client_url)
-ALLOWED_HOSTS = _config.allowed_hosts(CONFIG)
+ALLOWED_HOSTS = django_config.allowed_hosts(CONFIG)
 CSRF_TRUSTED_ORIGINS = [CONFIG.client_url]
 ROOT_URLCONF = "llmgw_site.urls"
 ASGI_APPLICATION = "llmgw_site.asgi.application"
@@ -113,7 +114,7 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 
 # --- stores: the same code paths on SQLite and PostgreSQL
-DATABASES = {"default": _config.database(CONFIG)}
+DATABASES = {"default": django_config.database(CONFIG)}
 REDIS_URL = CONFIG.redis_url or f"unix://{CONFIG.run / 'valkey.sock'}?db=0"
 REDIS_CONNECT_TIMEOUT, REDIS_ANSWER_TIMEOUT = 1.0, 10.0
 """Seconds. An unreachable Valkey must not hold the request that only wanted to wake a worker."""

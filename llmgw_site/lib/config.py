@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from llmgw_site.lib import files, readers
 from llmgw_site.lib.units import KIB, MIB, parse_bytes
@@ -414,39 +414,3 @@ def shipped(name: str) -> Path:
     """The folder `templates` or `static`: in `llmgw_files` where a wheel was installed, else in the project's folder."""
     installed = TOP / "llmgw_files" / name
     return installed if installed.is_dir() else TOP / name
-
-
-def allowed_hosts(config: Config) -> list[str]:
-    """Names that `web` answers to. The gateway binds what it binds; a public address narrows the names to itself and
-    this machine, and to `web`, which our own calls over the unix socket and the node listener say."""
-    if not config.public_url:
-        return ["*"]
-    return [urlsplit(config.public_url).hostname or "", "localhost", "127.0.0.1", "[::1]", "web"]
-
-
-def database(config: Config) -> dict[str, Any]:
-    """Django's DATABASES entry: PostgreSQL through psycopg's pool, or SQLite in WAL with IMMEDIATE transactions."""
-    url = urlsplit(config.database_url)
-    if url.scheme in ("postgres", "postgresql"):
-        options: dict[str, Any] = dict(parse_qsl(url.query))
-        return {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": unquote(url.path.lstrip("/")),
-            "USER": unquote(url.username or ""),
-            "PASSWORD": unquote(url.password or ""),
-            "HOST": options.pop("host", url.hostname or ""),
-            "PORT": str(url.port or ""),
-            "OPTIONS": {"pool": {"min_size": 0, "max_size": 8, "timeout": 10}, **options},
-        }
-    path = Path(unquote(url.path)) if config.database_url else config.data / "llmgw.sqlite3"
-    return {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": str(path),
-        "OPTIONS": {
-            # IMMEDIATE: a transaction that will write takes its lock at its beginning and waits for it, instead of
-            # failing half-way when another writer was faster (SQLite's "database is locked" without a wait).
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
-        },
-    }

@@ -40,8 +40,8 @@ def test_models_come_with_their_enabled_profiles_best_first_in_two_queries(djang
     project = a_project()
     for name in ("b", "a", "c"):
         model = a_model(name, project=project)
-        profiles.add(actor=ACTOR, model=model, name="better", priority=9)
-        profiles.add(actor=ACTOR, model=model, name="off", priority=10, enabled=False)
+        profiles.add(actor=ACTOR, model=model, name="better", priority=9, memory=1000)
+        profiles.add(actor=ACTOR, model=model, name="off", priority=10, enabled=False, memory=1000)
     served.disable(actor=ACTOR, model=Model.objects.get(name="b"))
     with django_assert_num_queries(2):
         views = selectors.model_views()

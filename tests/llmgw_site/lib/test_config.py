@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llmgw_site.lib import config
+from llmgw_site.lib import django_config
 from llmgw_site.lib.config import ConfigError, load
 
 
@@ -104,14 +104,14 @@ def test_without_other_controllers_the_own_node_listener_is_asked_as_it_listens(
 
 
 def test_sqlite_takes_its_lock_at_the_beginning_and_waits_for_it(tmp_path: Path) -> None:
-    entry = config.database(load({"LLMGW_DATA": str(tmp_path)}))
+    entry = django_config.database(load({"LLMGW_DATA": str(tmp_path)}))
     assert entry["NAME"] == str(tmp_path / "llmgw.sqlite3")
     assert entry["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in entry["OPTIONS"]["init_command"]
 
 
 def test_a_postgresql_address_is_taken_apart() -> None:
-    entry = config.database(
+    entry = django_config.database(
         load({"DATABASE_URL": "postgresql://us%40er:p%2Fw@db:5433/name?host=/run/pg&sslmode=require"})
     )
     assert (entry["USER"], entry["PASSWORD"], entry["NAME"], entry["PORT"]) == ("us@er", "p/w", "name", "5433")
@@ -121,8 +121,8 @@ def test_a_postgresql_address_is_taken_apart() -> None:
 
 
 def test_a_public_address_narrows_the_names_that_are_answered_to_but_not_our_own_calls() -> None:
-    assert config.allowed_hosts(load({})) == ["*"]
-    hosts = config.allowed_hosts(load({"LLMGW_PUBLIC_URL": "https://llm.example.com/"}))
+    assert django_config.allowed_hosts(load({})) == ["*"]
+    hosts = django_config.allowed_hosts(load({"LLMGW_PUBLIC_URL": "https://llm.example.com/"}))
     assert {"llm.example.com", "localhost", "web"} <= set(hosts)
     assert "*" not in hosts
 
