@@ -7,12 +7,17 @@ import logging
 from django.db import IntegrityError, OperationalError
 
 from cluster import selectors
+from cluster.domain.plan import Plan
+from cluster.domain.telling import Told, worth_telling
+from cluster.domain.types import World
 from cluster.services import apply, demands
 from llmgw_site.lib.logs import event
 from workers import dispatch, hearing
 from workers.celery import app
 
 log = logging.getLogger(__name__)
+_told: Told = {}
+"""What this worker has logged of the reasons why models wait."""
 
 
 @app.task(name="workers.tasks.reconcile.reconcile")
@@ -36,8 +41,19 @@ def look() -> apply.Applied:
     plan, _ = selectors.statuses(world, now)
     applied = apply.commit(plan)
     demands.looked(world=world, plan=plan, now=now)
+    _tell(plan, world, now)
     for op in applied.done:
         event(log, "plan_op_applied", op=type(op).__name__.lower(), subject=op.subject, why=op.reason)
     dispatch.publish_snapshot()
     dispatch.publish_map()
     return applied
+
+
+def _tell(plan: Plan, world: World, now: float) -> None:
+    """Why models wait: when the reason is new, and now and then."""
+    global _told
+    news, _told = worth_telling(_told, plan.waits, now)
+    for wait in news:
+        model = world.model(wait.model_id)
+        name = model.name if model else wait.model_id
+        event(log, "model_waits", level=logging.WARNING, model=name, code=wait.code, why=wait.message)

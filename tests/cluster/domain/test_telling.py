@@ -1,0 +1,37 @@
+"""cluster.domain.telling: a reason to wait is logged when it is new and every ten minutes, not every tick."""
+
+from __future__ import annotations
+
+from cluster.domain.plan import Wait
+from cluster.domain.telling import Told, worth_telling
+
+T = 1_000_000.0
+BUSY = Wait(model_id="mod_a", code="no_room_now", message="1.0 GiB free")
+
+
+def test_a_reason_is_told_once_whatever_its_figures_and_again_after_ten_minutes() -> None:
+    told: Told = {}
+    lines = []
+    for tick in range(601):
+        wait = Wait(model_id="mod_a", code="no_room_now", message=f"{tick} bytes free")
+        news, told = worth_telling(told, [wait], T + 2 * tick)
+        lines += [(2 * tick, item.message) for item in news]
+    assert lines == [(0, "0 bytes free"), (600, "300 bytes free"), (1200, "600 bytes free")]
+
+
+def test_another_reason_is_told_at_once() -> None:
+    _, told = worth_telling({}, [BUSY], T)
+    other = Wait(model_id="mod_a", code="model_parked", message="broken")
+    assert worth_telling(told, [other], T + 2)[0] == [other]
+
+
+def test_a_reason_that_comes_back_is_told_anew() -> None:
+    _, told = worth_telling({}, [BUSY], T)
+    _, told = worth_telling(told, [], T + 2)
+    assert worth_telling(told, [BUSY], T + 4)[0] == [BUSY]
+
+
+def test_each_model_and_each_replica_has_its_own() -> None:
+    waits = [BUSY, Wait(model_id="mod_b", code="no_room_now", message=""),
+             Wait(model_id="mod_a", replica_id="rep_1", code="no_room_now", message="")]  # fmt: skip
+    assert worth_telling({}, waits, T)[0] == waits
