@@ -277,6 +277,7 @@ class WantedReplica:
     generation: int
     run: bool
     serve: Serve
+    grace: float | None = None  # seconds that it may drain at most, where its room is taken; None: as its profile says
 
 
 @dataclass(frozen=True, kw_only=True)

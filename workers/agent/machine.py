@@ -342,6 +342,8 @@ class Machine:
             process.next_probe, process.probe_pause = now + self.rules.gateway_grace, self.rules.probe_longest
             return
         patience = process.serve.drain_timeout or self.rules.drain_timeout
+        if replica.wanted is not None and replica.wanted.grace is not None:  # another waits for its room
+            patience = min(patience, replica.wanted.grace)
         if now - process.since >= patience:
             self._end(replica, process, now, cause=f"drained for {patience:.0f} s")
         elif self.gateway_connected:

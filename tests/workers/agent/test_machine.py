@@ -54,9 +54,10 @@ class Bench:
         return self.say(Tick(), after=after)
 
     def want(
-        self, *, generation: int = 1, run: bool = True, after: float = 0.0, **serve: Any
+        self, *, generation: int = 1, run: bool = True, after: float = 0.0, grace: float | None = None, **serve: Any
     ) -> tuple[Instruction, ...]:
-        item = WantedReplica(replica_id=R, generation=generation, run=run, serve=Serve(**{**vars(SERVE), **serve}))
+        told = Serve(**{**vars(SERVE), **serve})
+        item = WantedReplica(replica_id=R, generation=generation, run=run, serve=told, grace=grace)
         return self.say(WantedArrived(replicas=(item,)), after=after)
 
     def only(self, kind: type[T]) -> T:
@@ -286,6 +287,19 @@ def test_a_drain_ends_at_its_bound_though_requests_still_run(bench: Bench) -> No
     bench.none(Signal)
     bench.tick(0.1)
     assert "30 s" in bench.only(Signal).cause
+
+
+@pytest.mark.parametrize(("own", "grace", "bound"), [(300.0, 30.0, 30), (10.0, 30.0, 10), (300.0, None, 300)])
+def test_one_whose_room_is_taken_has_its_grace_and_no_more_than_its_own_time(
+    bench: Bench, own: float, grace: float | None, bound: int
+) -> None:
+    bench.ready(drain_timeout=own)
+    bench.say(LoadReported(replicas={R: ReplicaLoad(in_flight=3)}))
+    bench.want(run=False, drain_timeout=own, grace=grace)
+    bench.say(LoadReported(replicas={R: ReplicaLoad(in_flight=3)}), after=bound - 0.1)
+    bench.none(Signal)
+    bench.tick(0.1)
+    assert f"{bound} s" in bench.only(Signal).cause
 
 
 def test_without_a_gateway_the_engine_itself_is_asked_whether_it_is_idle(bench: Bench) -> None:
