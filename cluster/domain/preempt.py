@@ -64,7 +64,7 @@ def make_room(board: Board, placer: Placer, ledger: Ledger, model: ModelView, no
 class Taker:
     """Seeks room that others have to leave, for the models of one plan."""
 
-    def __init__(self, board: Board, placer: Placer, ledger: Ledger, now: float) -> None:
+    def __init__(self, board: Board, placer: Placer, ledger: Ledger, now: float | None) -> None:
         self.board, self.placer, self.ledger, self.now = board, placer, ledger, now
         self._herd: Herd | None = None
 
@@ -73,6 +73,12 @@ class Taker:
         if self._herd is None:
             self._herd = Herd(self.board)
         return self._herd
+
+    def later(self) -> Taker:
+        """The same, as if every turn were over."""
+        taker = Taker(self.board, self.placer, self.ledger, None)
+        taker._herd = self.herd
+        return taker
 
     def make_room(self, model: ModelView) -> Eviction | None:
         """Whom to stop so that one more replica of this model can start; None where nobody may be stopped for it, or

@@ -35,6 +35,8 @@ from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, World
 from cluster.domain.victims import Ground
 
+WAITING_FOR_TURN = "waiting_for_turn"
+"""Code of a model on demand that has no room yet, and will."""
 SHOW_AFTER = 15.0
 """Seconds that an engine may take to come back from its first failure before the model says so."""
 _READY = ReplicaState.READY
@@ -296,6 +298,11 @@ class _Planner:
             self.board.claim(model.id, claim)
             if found.busy and claim is None:
                 self.make_room(model)
+                if self.board.claim_of(model.id) is None and self.turn_comes(model):
+                    text = (
+                        f"{found.message}; another model on demand holds such room and gives way once it had its turn"
+                    )
+                    return replace(found, code=WAITING_FOR_TURN, message=text)
             return found
         self.do(
             Start(
@@ -338,6 +345,16 @@ class _Planner:
                 self.waits.append(
                     Wait(model_id=model_id, code="gave_way", message=f"room was taken of {other.name}: {found.reason}")
                 )
+
+    def turn_comes(self, model: ModelView) -> bool:
+        """Whether another model on demand would make room for this one if it were ready and had had its turn: whoever
+        waits for this one may go on waiting."""
+        if not model.on_demand:
+            return False
+        others = (item for item in self.board.world.models if item.on_demand and item.klass == model.klass)
+        if not any(item.id != model.id and running(self.board, item.id) for item in others):
+            return False
+        return self.taker.later().make_room(model) is not None
 
     def rest(self, model_id: str, taker: ModelView) -> None:
         """A model on demand whose last replica gave way to another comes back when it is asked for, not by itself: two of

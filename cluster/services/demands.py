@@ -12,7 +12,7 @@ from cluster import selectors, signals
 from cluster.domain import demand
 from cluster.domain.demand import Found, Stage, Verdict
 from cluster.domain.plan import Plan, Wait
-from cluster.domain.reconcile import parked_words
+from cluster.domain.reconcile import WAITING_FOR_TURN, parked_words
 from cluster.domain.types import ModelView, Standing, World, state_of
 from cluster.models import ModelStanding, Replica
 from cluster.services.locks import plan_lock
@@ -77,6 +77,8 @@ def looked(*, world: World, plan: Plan, now: float) -> None:
         model = world.model(wait.model_id)
         if model is not None and model.on_demand and model.standing.asked_at is not None:
             known = reasons.get(model.id)
+            if wait.code == WAITING_FOR_TURN:  # who waits for it may go on waiting
+                continue
             if known is None or (known.replica_id and not wait.replica_id):
                 reasons[model.id] = wait
     if not reasons:

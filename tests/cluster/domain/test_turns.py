@@ -1,0 +1,56 @@
+"""cluster.domain.reconcile: two models on demand that have room for one of them take turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.domain.plan import Keep, Start, Stop
+from cluster.domain.reconcile import WAITING_FOR_TURN, reconcile
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import Standing, World
+from cluster.domain.victims import TURN
+from llmgw_site.lib.units import GIB
+from tests.cluster.builders import a_model, a_node, a_profile, a_replica
+
+NOW = 1000.0
+NODE = a_node(memory=8 * GIB)
+
+
+def on_demand(name: str, **standing: Any) -> Any:
+    standing = {"asked_at": NOW - 60, "used_at": NOW, **standing}
+    profiles = (a_profile(f"{name}-cpu", memory=5 * GIB),)
+    return a_model(name, base=0, most=1, profiles=profiles, standing=Standing(**standing))
+
+
+A, B = on_demand("a"), on_demand("b", asked_at=NOW)
+
+
+def held_by_a(state: ReplicaState = ReplicaState.READY, since: float = NOW) -> World:
+    return World(
+        models=(A, B), nodes=(NODE,), replicas=(a_replica(A, NODE, state=state, state_since=since, in_flight=3),)
+    )
+
+
+def codes(world: World, now: float) -> list[str]:
+    return [wait.code for wait in reconcile(world, now).waits if wait.model_id == B.id]
+
+
+def test_f38_who_waits_for_a_model_goes_on_waiting_while_another_has_its_turn() -> None:
+    assert codes(held_by_a(), NOW + TURN - 1) == [WAITING_FOR_TURN]
+
+
+def test_f38_after_its_turn_the_other_finishes_its_requests_and_gives_way() -> None:
+    plan = reconcile(held_by_a(), NOW + TURN)
+    assert [type(op) for op in plan.ops][:2] == [Stop, Keep]
+    assert not [op for op in plan.ops if isinstance(op, Start)]
+
+
+def test_while_the_other_still_loads_for_somebody_it_is_waited_for_too() -> None:
+    assert codes(held_by_a(ReplicaState.STARTING), NOW + 5) == [WAITING_FOR_TURN]
+
+
+def test_where_nobody_will_give_way_there_is_simply_no_room() -> None:
+    always = a_model("always", profiles=(a_profile("always-cpu", memory=5 * GIB),))
+    world = World(models=(always, B), nodes=(NODE,), replicas=(a_replica(always, NODE, state_since=0.0),))
+    (code,) = codes(world, NOW + TURN - 1)
+    assert code.startswith("no_")
