@@ -31,6 +31,12 @@ def beats() -> tuple[Beat, ...]:
             why="jobs whose worker died or whose wake-up was lost are taken up again",
         ),
         Beat(
+            name="measure",
+            task="workers.tasks.sweep.measure",
+            every=60.0,
+            why="what replicas were seen to take replaces what was estimated of their like",
+        ),
+        Beat(
             name="prune",
             task="workers.tasks.sweep.prune",
             every=3600.0,

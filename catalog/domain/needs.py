@@ -14,13 +14,26 @@ from catalog.domain.footprint import estimate
 class Way(Protocol):
     """Of a profile, what its needs follow from; 0: not declared."""
 
-    engine: str
-    context: int
-    slots: int
-    memory: int
-    card_memory: int
-    gpus_per_node: int
-    tp: int
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def context(self) -> int: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def memory(self) -> int: ...
+
+    @property
+    def card_memory(self) -> int: ...
+
+    @property
+    def gpus_per_node(self) -> int: ...
+
+    @property
+    def tp(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)

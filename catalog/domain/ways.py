@@ -6,11 +6,22 @@ from typing import NamedTuple, Protocol
 
 
 class Way(Protocol):
-    engine: str
-    gpus_per_node: int
-    tp: int
-    pp: int
-    card_memory: int
+    """Of a profile, how it is divided."""
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def gpus_per_node(self) -> int: ...
+
+    @property
+    def tp(self) -> int: ...
+
+    @property
+    def pp(self) -> int: ...
+
+    @property
+    def card_memory(self) -> int: ...
 
     @property
     def card_classes(self) -> object: ...

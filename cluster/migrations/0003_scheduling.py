@@ -38,6 +38,15 @@ class Migration(migrations.Migration):
                 ('why_message', models.TextField(blank=True)),
             ],
         ),
+        migrations.CreateModel(
+            name='Measurement',
+            fields=[
+                ('digest', models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ('memory', models.PositiveBigIntegerField(help_text="Bytes of its node's memory, the most that was seen.")),
+                ('replica_id', models.CharField(help_text='Of which it was seen.', max_length=40)),
+                ('measured_at', models.DateTimeField()),
+            ],
+        ),
         migrations.AddField(
             model_name='node',
             name='fabric',

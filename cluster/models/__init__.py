@@ -2,6 +2,7 @@
 
 from cluster.models.identity import ClusterIdentity
 from cluster.models.jobs import Job, JobStep
+from cluster.models.measurements import Measurement
 from cluster.models.membership import Certificate, JoinToken, PublishedMap
 from cluster.models.nodes import Node
 from cluster.models.replicas import Replica
@@ -15,6 +16,7 @@ __all__ = [
     "Job",
     "JobStep",
     "JoinToken",
+    "Measurement",
     "ModelStanding",
     "Node",
     "PublishedMap",

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from catalog.services import events
 from cluster import selectors
-from cluster.services import jobs
+from cluster.services import jobs, measuring
 from llmgw_site.lib.logs import event
 from routing import services
 from workers import dispatch
@@ -32,6 +32,14 @@ def sweep() -> None:
         dispatch.advance_later(job_id)
 
 
+@app.task(name="workers.tasks.sweep.measure")
+def measure() -> None:
+    """Keep what replicas were seen to take."""
+    found = measuring.record(selectors.from_unix(selectors.database_now()))
+    if found:
+        event(log, "memory_measured", digests=found)
+
+
 @app.task(name="workers.tasks.sweep.prune")
 def prune() -> None:
     """Forget what is older than its setting says (0: for ever), and sessions of the console that have expired."""
@@ -42,6 +50,7 @@ def prune() -> None:
         "events": (config.event_days, events.prune),
         "jobs": (config.job_days, jobs.prune),
     }
+    measuring.prune(now)
     for what, (days, forget) in ages.items():
         gone = last = 0
         while days and time.monotonic() < until:

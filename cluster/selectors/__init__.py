@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
 
 from catalog import selectors as catalog
-from catalog.domain.facts import facts_from_dict
-from catalog.domain.footprint import estimate
 from catalog.domain.types import ModelView as CatalogModel
-from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain import explain, health
 from cluster.domain.amounts import scope_of
 from cluster.domain.explain import ModelStatus
@@ -32,7 +27,6 @@ from cluster.domain.types import (
     Klass,
     ModelView,
     NodeView,
-    ProfileView,
     ReplicaView,
     ScopeView,
     Share,
@@ -40,7 +34,10 @@ from cluster.domain.types import (
     World,
 )
 from cluster.models import ClusterIdentity, ClusterSetup, Job, ModelStanding, Node, Replica
-from cluster.wire import Serve, WantedReplica, Weights, from_dict, to_dict
+from cluster.selectors.ways import digest_of as digest_of
+from cluster.selectors.ways import measured, profile_view
+from cluster.selectors.ways import serve_of as serve_of
+from cluster.wire import Serve, WantedReplica, from_dict
 
 NOW = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
@@ -70,40 +67,8 @@ def listening_of(identity: ClusterIdentity | None) -> health.Listening:
     return health.Listening(unix(identity.listening_since), unix(identity.listening_at))
 
 
-def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
-    """What a node is told: the profile, resolved for its model."""
-    facts = facts_from_dict(model.facts)
-    memory = (
-        profile.memory
-        or estimate(facts, weights=model.weights_size or 0, context=profile.context, slots=profile.slots).total
-    )
-    return Serve(
-        engine=profile.engine,
-        model=model.name,
-        weights=Weights(path=model.weights_path, size=model.weights_size or 0, sha256=model.weights_sha256),
-        context=profile.context,
-        slots=profile.slots,
-        threads=profile.threads,
-        embeddings=model.embeddings,
-        pooling=facts.pooling if model.embeddings else "",
-        args=profile.args,
-        env=dict(profile.env),
-        start_timeout=profile.start_timeout,
-        drain_timeout=profile.drain_timeout,
-        memory=memory,
-    )
-
-
-def digest_of(serve: Serve) -> str:
-    """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
-    its cards: they are its node's matter (`World.to_move`)."""
-    told = to_dict(serve)
-    del told["memory"], told["v"], told["cards"], told["card_memory"]
-    return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
 def world(now: float | None = None) -> World:
-    """Everything that decisions need. Eight queries, however many rows; one more where no time is given, three where
+    """Everything that decisions need. Nine queries, however many rows; one more where no time is given, three where
     there are quotas."""
     return picture(now)[0]
 
@@ -120,8 +85,9 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     nodes = tuple(node_view(node, setup, listening, now) for node in rows)
     found = list(Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
     replicas, used = tuple(replica_view(row) for row in found), _used(found)
+    sizes = measured()
     models = tuple(
-        _model_view(item, serves, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
+        _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
     )
     claims = tuple(
         Claim(model_id=row.model_id, shares=shares_of(row.claim), until=row.claim_until)
@@ -152,13 +118,17 @@ def _used(replicas: Iterable[Replica]) -> dict[str, float]:
 
 
 def _model_view(
-    model: CatalogModel, serves: dict[str, Serve], standing: ModelStanding | None, used: float | None = None
+    model: CatalogModel,
+    serves: dict[str, Serve],
+    sizes: Mapping[str, int],
+    standing: ModelStanding | None,
+    used: float | None = None,
 ) -> ModelView:
-    """`used`: when its replicas were last used; a request that waits for it counts too."""
+    """`sizes`: measured memory by digest. `used`: when its replicas were last used; a request that waits for it counts too."""
     profiles = []
     for profile in model.profiles:
         serve = serves[profile.profile_id] = serve_of(model, profile)
-        profiles.append(_profile_view(profile, serve))
+        profiles.append(profile_view(model, profile, serve, sizes))
     on_demand = model.replicas == 0 and bool(model.max_replicas)
     klass = model.priority_class or ("opportunistic" if on_demand else "standard")
     return ModelView(
@@ -174,28 +144,6 @@ def _model_view(
         profiles=tuple(profiles),
         external=model.external,
         provider_enabled=model.provider_enabled,
-    )
-
-
-def _profile_view(profile: CatalogProfile, serve: Serve) -> ProfileView:
-    cards = profile.tp or profile.gpus_per_node
-    return ProfileView(
-        id=profile.profile_id,
-        name=profile.name,
-        engine=profile.engine,
-        digest=digest_of(serve),
-        memory=serve.memory,
-        threads=profile.threads,
-        priority=profile.priority,
-        nodes=profile.nodes,
-        labels=tuple(sorted(profile.labels.items())),
-        cards=cards,
-        card_classes=profile.card_classes,
-        card_memory=profile.card_memory,
-        even=profile.engine == "vllm",
-        rate=profile.measured_tps / (cards * profile.pp or profile.threads or 1),
-        concurrency=profile.measured_concurrency,
-        span=profile.pp,
     )
 
 
@@ -255,6 +203,7 @@ def node_view(node: Node, setup: Setup, listening: health.Listening, now: float)
         cores=hardware.get("cores", 0),
         memory_total=hardware.get("memory_total", 0),
         memory_available=hardware.get("memory_available", 0),
+        disk_free=hardware.get("disk_free"),
         modules=_modules(node, setup),
         maintenance=node.maintenance,
         maintenance_why=node.maintenance_why,

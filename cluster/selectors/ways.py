@@ -1,0 +1,84 @@
+"""Profiles of the catalogue as nodes are told them, and as decisions are made from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import orjson
+
+from catalog.domain.facts import facts_from_dict
+from catalog.domain.needs import Needs, cards_of, needs
+from catalog.domain.types import ModelView as CatalogModel
+from catalog.domain.types import ProfileView as CatalogProfile
+from cluster.domain.types import ProfileView
+from cluster.models import Measurement
+from cluster.wire import Serve, Weights, to_dict
+
+SPARE = 10
+"""What is reserved beyond what was measured: one part in so many."""
+
+
+def needs_of(model: CatalogModel, profile: CatalogProfile) -> Needs:
+    return needs(profile, facts_from_dict(model.facts), model.weights_size or 0)
+
+
+def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
+    """What a node is told: the profile, resolved for its model."""
+    facts = facts_from_dict(model.facts)
+    return Serve(
+        engine=profile.engine,
+        model=model.name,
+        weights=Weights(path=model.weights_path, size=model.weights_size or 0, sha256=model.weights_sha256),
+        context=profile.context,
+        slots=profile.slots,
+        threads=profile.threads,
+        embeddings=model.embeddings,
+        pooling=facts.pooling if model.embeddings else "",
+        args=profile.args,
+        env=dict(profile.env),
+        start_timeout=profile.start_timeout,
+        drain_timeout=profile.drain_timeout,
+        memory=needs_of(model, profile).memory,
+    )
+
+
+def digest_of(serve: Serve) -> str:
+    """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
+    its cards: they are its node's matter (`World.to_move`)."""
+    told = to_dict(serve)
+    del told["memory"], told["v"], told["cards"], told["card_memory"]
+    return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def measured() -> dict[str, int]:
+    """Bytes of memory that replicas were seen to take, by the digest of what they run. One query."""
+    return dict(Measurement.objects.values_list("digest", "memory"))
+
+
+def profile_view(
+    model: CatalogModel, profile: CatalogProfile, serve: Serve, measurements: Mapping[str, int] | None = None
+) -> ProfileView:
+    """What decisions need of a profile. Its memory is what was measured and a tenth, where it was measured; else what was
+    declared; else what is estimated."""
+    cards, digest, need = cards_of(profile), digest_of(serve), needs_of(model, profile)
+    seen = (measurements or {}).get(digest)
+    return ProfileView(
+        id=profile.profile_id,
+        name=profile.name,
+        engine=profile.engine,
+        digest=digest,
+        memory=serve.memory if seen is None else seen + seen // SPARE,
+        threads=profile.threads,
+        priority=profile.priority,
+        nodes=profile.nodes,
+        labels=tuple(sorted(profile.labels.items())),
+        cards=cards,
+        card_classes=profile.card_classes,
+        card_memory=need.card_memory,
+        layer=need.layer,
+        even=profile.engine == "vllm",
+        rate=profile.measured_tps / (cards * profile.pp or profile.threads or 1),
+        concurrency=profile.measured_concurrency,
+        span=profile.pp,
+    )

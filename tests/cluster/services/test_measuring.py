@@ -1,0 +1,136 @@
+"""Measured memory replaces what was estimated or declared, in what is reserved and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cluster import selectors
+from cluster.models import Measurement, Replica
+from cluster.services import apply, measuring
+from cluster.wire import CardReport, Hardware, ReplicaReport
+from llmgw_site.lib.units import GIB, MIB
+from tests.cluster.rows import HARDWARE, Machine, a_model_row
+
+pytestmark = pytest.mark.django_db
+
+
+def planned() -> None:
+    now = selectors.database_now()
+    plan, _ = selectors.statuses(selectors.world(now), now)
+    apply.commit(plan)
+
+
+def ready(row: Replica, memory: int, **fields: Any) -> ReplicaReport:
+    now = selectors.database_now()
+    values = {"ready_at": now - 100, "last_used_at": now, "memory": memory, "state": "ready", "pid": 1, **fields}
+    return ReplicaReport(replica_id=row.id, generation=row.generation, **values)
+
+
+def later(seconds: float = 0.0) -> Any:
+    return selectors.from_unix(selectors.database_now()) + timedelta(seconds=seconds)
+
+
+def reserved_now() -> int:
+    return selectors.world().models[0].profiles[0].memory
+
+
+def test_what_was_measured_and_a_tenth_is_reserved_and_the_engine_is_told_as_before() -> None:
+    machine = Machine()
+    machine.heartbeat()
+    a_model_row(profile={"memory": 2 * GIB})
+    planned()
+    row = Replica.objects.get()
+    assert (row.reserved, reserved_now()) == (2 * GIB, 2 * GIB)
+    machine.heartbeat(ready(row, 500 * MIB))
+    assert measuring.record(later()) == 1
+    assert reserved_now() == 550 * MIB
+    digest, serve = selectors.world().models[0].profiles[0].digest, selectors.picture()[1][row.profile_id or ""]
+    assert (digest, serve.memory) == (row.digest, 2 * GIB)  # nothing restarts, and its caches stay as large
+    row.model.replicas = 2
+    row.model.save()
+    planned()
+    assert Replica.objects.exclude(id=row.id).get().reserved == 550 * MIB
+
+
+def test_it_grows_with_what_is_seen_and_never_falls() -> None:
+    machine = Machine()
+    machine.heartbeat()
+    a_model_row()
+    planned()
+    row = Replica.objects.get()
+    for seen, kept in ((300 * MIB, 300), (400 * MIB, 400), (100 * MIB, 400)):
+        machine.heartbeat(ready(row, seen))
+        measuring.record(later())
+        assert Measurement.objects.get().memory == kept * MIB
+    assert measuring.record(later()) == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{"last_used_at": None}, {"ready_at": 0.0}, {"memory": None}], ids=["not used", "just ready", "not told"]
+)
+def test_an_engine_that_has_not_worked_for_a_while_counts_for_nothing(fields: dict[str, Any]) -> None:
+    machine = Machine()
+    machine.heartbeat()
+    a_model_row()
+    planned()
+    if "ready_at" in fields:
+        fields = {"ready_at": selectors.database_now()}
+    machine.heartbeat(ready(Replica.objects.get(), **{"memory": 300 * MIB, **fields}))
+    assert measuring.record(later()) == 0
+
+
+def test_two_replicas_that_share_the_pages_of_a_file_count_for_nothing() -> None:
+    machine = Machine()
+    machine.heartbeat()
+    a_model_row(replicas=2, profile={"memory": GIB})
+    planned()
+    rows = list(Replica.objects.all())
+    assert len(rows) == 2
+    machine.heartbeat(*(ready(row, 200 * MIB) for row in rows))
+    assert measuring.record(later()) == 0
+
+
+def test_what_nothing_runs_as_any_more_is_forgotten_in_time() -> None:
+    Measurement.objects.create(digest="d", memory=1, replica_id="r", measured_at=later())
+    assert measuring.prune(later()) == 0
+    assert measuring.prune(later(31 * 86_400)) == 1
+
+
+def test_f09_a_card_that_others_use_is_out_of_placement_and_back_when_it_is_freed() -> None:
+    machine = Machine("gpu")
+    profile = {"gpus_per_node": 1, "card_memory": 40 * GIB, "memory": GIB}
+    a_model_row("large", profile=profile)
+
+    def beat(**card: Any) -> None:
+        cards = (CardReport(uuid="GPU-1", name="H100", memory_total=80 * GIB, **card),)
+        machine.heartbeat(hardware=replace(HARDWARE, cards=cards))
+
+    def why() -> str:
+        now = selectors.database_now()
+        plan, _ = selectors.statuses(selectors.world(now), now)
+        return " ".join(wait.message for wait in plan.waits)
+
+    beat(memory_foreign=79 * GIB)
+    assert "79.0 GiB held by other programs" in why()
+    beat(problem="Xid 79 in the kernel's log")
+    assert "Xid 79" in why()
+    beat(memory_foreign=0)
+    assert why() == ""
+    planned()
+    row = Replica.objects.get()
+    assert (row.serve["cards"], row.serve["card_memory"]) == (["GPU-1"], [40 * GIB])
+
+
+def test_a_card_way_whose_memory_is_not_declared_is_estimated_with_its_layers() -> None:
+    facts = {"kind": "model", "bytes": GIB, "layers": 10, "heads": 8, "heads_kv": 8, "key_length": 64, "value_length": 64,
+             "embedding": 512, "vocabulary": 1000, "parameters": 10**9}  # fmt: skip
+    a_model_row(facts=facts, profile={"gpus_per_node": 2, "memory": 0, "context": 1024})
+    found = selectors.world().models[0].profiles[0]
+    assert GIB < found.card_memory < 4 * GIB
+    assert 0 < found.layer < GIB // 5
+    assert 0 < found.memory < GIB + 512 * MIB
+    assert isinstance(HARDWARE, Hardware)
