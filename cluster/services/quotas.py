@@ -37,5 +37,5 @@ def _checked(change: Callable[[], Done]) -> Done:
         problem = worse(before, check(selectors.scopes(), fleet))
         if problem is not None:
             text = problem.message[0].upper() + problem.message[1:]
-            raise Refused(Kind.CONFLICT, problem.code, f"{text}. Nothing was changed.", param="guarantee")
+            raise Refused(Kind.CONFLICT, problem.code, f"{text}.", param="guarantee")
         return done

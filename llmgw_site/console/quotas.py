@@ -57,6 +57,7 @@ def change(request: HttpRequest) -> HttpResponse:
         "kind": scope._meta.model_name,
         "fields": selectors.quota_fields(scope.pk, request.POST.dict() if refused else None),
         "refusal": refused,
+        "said": refused.message.rstrip(".") if refused else "",
         "why": request.POST.get("why", ""),
     }
     answer = access.show(request, "console/quota_form.html", f"Quota of {scope.name}", **context)

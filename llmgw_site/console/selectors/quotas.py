@@ -46,8 +46,9 @@ class QuotaRow:
     @property
     def state(self) -> str:
         """The most that somebody should know of it."""
-        if any(line.look == "bad" for line in self.lines):
-            return "at its limit"
+        looks = {line.look for line in self.lines}
+        if looks & {"bad", "warn"}:
+            return "over its limit" if "bad" in looks else "at its limit"
         return "borrows" if any(line.borrowed for line in self.lines) else "within its quota" if self.own else ""
 
 
@@ -146,7 +147,7 @@ def _line(account: Account, key: str) -> QuotaLine:
         limit="" if limit is None else short(key, limit),
         borrowed=short(key, account.borrowed[key]) if account.borrowed.get(key) else "",
         used=None if bound is None else 100.0 if held >= bound else percent(held, bound),
-        look="bad" if limit is not None and held >= limit > 0 else "warn" if account.borrowed.get(key) else "ok",
+        look="" if limit is None or held < limit or not held else "warn" if held == limit else "bad",
     )
 
 

@@ -74,7 +74,7 @@ def test_a_guarantee_over_the_fleet_is_refused_with_the_sums_and_changes_nothing
     answer = put(admin_client, "umbrella", {"guarantee": {"cores": 2}})
     assert answer.status_code == 409
     assert answer.json()["error"]["code"] == "guarantees_over_fleet"
-    message = "The guarantees add up to 5 cores (acme 3, umbrella 2), and the fleet has 4. Nothing was changed."
+    message = "The guarantees add up to 5 cores (acme 3, umbrella 2), and the fleet has 4."
     assert answer.json()["error"]["message"] == message
     answer = put(admin_client, "umbrella", {"guarantee": {"cards": {"H100": 1}}})
     assert "the fleet has none: its cards are of NVIDIA L4" in answer.json()["error"]["message"]
