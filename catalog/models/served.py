@@ -131,7 +131,8 @@ class Model(models.Model):
                 violation_error_message="A model has weights, or a provider and the provider's name for it, not both.",
             ),
             models.CheckConstraint(
-                condition=Q(max_replicas__isnull=True) | Q(max_replicas__gte=F("replicas"), max_replicas__lte=MAX_REPLICAS),
+                condition=Q(max_replicas__isnull=True)
+                | Q(max_replicas__gte=F("replicas"), max_replicas__lte=MAX_REPLICAS),
                 name="catalog_model_max_replicas_bounded",
                 violation_error_message="A model's maximum of replicas is not below those that shall run.",
             ),
