@@ -59,6 +59,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='replica',
+            name='grace',
+            field=models.FloatField(blank=True, help_text='Seconds that it may drain at most, where its room is taken for another.', null=True),
+        ),
+        migrations.AddField(
+            model_name='replica',
             name='grown',
             field=models.BooleanField(default=False, help_text='Added under load, beyond what shall run.'),
         ),

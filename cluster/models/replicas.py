@@ -35,6 +35,9 @@ class Replica(models.Model):
         help_text="What it holds of its node, and of others it spans: cluster.domain.types.Share.",
     )
     grown = models.BooleanField(default=False, help_text="Added under load, beyond what shall run.")
+    grace = models.FloatField(
+        null=True, blank=True, help_text="Seconds that it may drain at most, where its room is taken for another."
+    )
     why = models.TextField(blank=True, help_text="Why it is here, and why it stops.")
     # observed
     state = models.CharField(max_length=16, choices=REPLICA_STATES, default=ReplicaState.PENDING.value)

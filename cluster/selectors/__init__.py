@@ -265,7 +265,11 @@ def wanted_of(rows: list[Replica]) -> tuple[WantedReplica, ...]:
     """What a node shall do with its replicas; those that have stopped for good are left out."""
     return tuple(
         WantedReplica(
-            replica_id=row.id, generation=row.generation, run=row.run, serve=from_dict(Serve, row.serve, where="serve")
+            replica_id=row.id,
+            generation=row.generation,
+            run=row.run,
+            serve=from_dict(Serve, row.serve, where="serve"),
+            grace=row.grace,
         )
         for row in rows
         if row.run or row.state != ReplicaState.STOPPED
@@ -275,7 +279,7 @@ def wanted_of(rows: list[Replica]) -> tuple[WantedReplica, ...]:
 def wanted_dicts(rows: list[Replica]) -> list[dict[str, Any]]:
     """`wanted_of` as plain dicts, as they go over the wire."""
     return [
-        {"replica_id": row.id, "generation": row.generation, "run": row.run, "serve": row.serve}
+        {"replica_id": row.id, "generation": row.generation, "run": row.run, "serve": row.serve, "grace": row.grace}
         for row in rows
         if row.run or row.state != ReplicaState.STOPPED
     ]

@@ -100,7 +100,14 @@ def _write(op: Op, board: Board, serves: Mapping[str, Serve], actor: str) -> boo
     # An agent may report at this moment; its state is none of ours, so only what we decided about must be the same.
     same = Replica.objects.filter(id=replica.id, run=replica.run, generation=replica.generation)
     if isinstance(op, Stop):
-        written, kind, text = same.update(run=False, why=op.reason), "replica_stopping", f"a replica of {name} stops"
+        written = same.update(run=False, why=op.reason, grace=op.grace)
+        kind, text = "replica_stopping", f"a replica of {name} stops"
+        if op.for_model:
+            taker = board.model(op.for_model)
+            kind, text = (
+                "replica_preempted",
+                f"a replica of {name} gives way to {taker.name if taker else op.for_model}",
+            )
     elif isinstance(op, Renew):
         written = same.update(**_renewed(op, _told(serves[op.profile_id], op.shares[0])))
         kind, text = "replica_renewed", f"a replica of {name} starts anew as generation {op.generation}"
