@@ -166,7 +166,7 @@ def recheck(op: Op, board: Board) -> str:
     """Why this operation must not be done to this picture; empty if it may.
 
     1. Start: model and profile still as planned, not parked, not one too many (one more only where an old one is to be replaced),
-       slot free, still feasible, on the very cards that were chosen
+       slot free, still feasible, on the very cards that were chosen, and within the limits of its owner
     2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
     3. Stop: the replica is still meant to run, and the model has enough without it (see `_needed`), or its room may still
        be taken for another model (see `_may_be_taken`)
@@ -226,7 +226,7 @@ def _start(op: Start, board: Board) -> str:
         return f"slot {op.slot} is taken"
     mark = board.mark()
     board.claim(model.id, None)  # what is kept for it is for this
-    why = _fits(board, model, profile, op.shares)
+    why = _fits(board, model, profile, op.shares) or ledger_of(board).over_limit(model, op.shares)
     board.back(mark)
     return why
 
@@ -242,7 +242,7 @@ def _renew(op: Renew, replica: ReplicaView, board: Board) -> str:
     board.lift(replica.id)
     why = _fits(board, model, profile, op.shares)
     board.back(mark)
-    return why
+    return why or ledger_of(board).over_limit(model, op.shares, instead=replica)
 
 
 def _fits(board: Board, model: ModelView, profile: ProfileView, shares: tuple[Share, ...]) -> str:
