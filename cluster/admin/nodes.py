@@ -25,7 +25,7 @@ class NodePages(ReadPages):
     actions = ["take_out"]
     fields = [
         "id", "name", "state", "address", "enrolled_at", "removed_at", "last_seen_at", "version", "boot_id", "runs",
-        "modules", "roles", "maintenance", "maintenance_why", "maintenance_by", "maintenance_at", "cards_maintenance",
+        "modules", "roles", "labels", "fabric", "maintenance", "maintenance_why", "maintenance_by", "maintenance_at", "cards_maintenance",
         "cores", "memory", "engines", "problems", "hardware", "snapshot_version", "map_version", "spool_records",
         "public_key",
     ]  # fmt: skip

@@ -50,6 +50,19 @@ class MaintenanceIn(Strict):
     )
 
 
+class LabelsIn(Strict):
+    labels = serializers.DictField(
+        child=serializers.CharField(max_length=63, allow_blank=True, allow_null=True),
+        help_text="Labels to give, name and value; null takes one away. Those that are not named stay.",
+    )
+    reason = serializers.CharField(max_length=1000, required=False, allow_blank=True, default="")
+
+
+class FabricIn(Strict):
+    fabric = serializers.CharField(max_length=64, allow_blank=True, help_text="Name of the network; empty: none.")
+    reason = serializers.CharField(max_length=1000, required=False, allow_blank=True, default="")
+
+
 class CardMaintenance(serializers.Serializer[Any]):
     state = serializers.ChoiceField(sorted(Maintenance))
     why = serializers.CharField()
@@ -72,6 +85,7 @@ class NodeOut(serializers.ModelSerializer[Node]):
     assigned_roles = serializers.SerializerMethodField()
     modules = ModuleOut(many=True, read_only=True)
     cards_maintenance = serializers.DictField(child=CardMaintenance(), read_only=True)
+    labels = serializers.DictField(child=serializers.CharField(), read_only=True)
     waiting_to_move = serializers.SerializerMethodField()
 
     class Meta:
@@ -80,7 +94,7 @@ class NodeOut(serializers.ModelSerializer[Node]):
             "id", "name", "state", "address", "version", "enrolled_at", "last_seen_at", "hardware", "engines",
             "problems", "snapshot_version", "spool_records", "replicas", "last_seen_age_s", "modules", "roles",
             "assigned_roles", "maintenance", "maintenance_why", "maintenance_by", "maintenance_at", "cards_maintenance",
-            "waiting_to_move",
+            "waiting_to_move", "labels", "fabric",
         ]  # fmt: skip
         read_only_fields = fields
 

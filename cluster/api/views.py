@@ -15,8 +15,18 @@ from rest_framework.response import Response
 from catalog.selectors import find
 from catalog.services import actors
 from cluster import selectors
-from cluster.api.serializers import JobIn, JobOut, MaintenanceIn, NodeOut, ReplicaDetail, ReplicaOut
-from cluster.services import jobs, maintenance, nodes
+from cluster.api.serializers import (
+    FabricIn,
+    JobIn,
+    JobOut,
+    LabelsIn,
+    MaintenanceIn,
+    NodeOut,
+    ReplicaDetail,
+    ReplicaOut,
+    Strict,
+)
+from cluster.services import jobs, labels, maintenance, nodes
 
 
 class Rows(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Any]):
@@ -46,7 +56,7 @@ class Nodes(Rows):
     serializer_class = NodeOut
     noun, by = "node", "name"
     needs: ClassVar[dict[str, tuple[str, ...]]] = dict.fromkeys(
-        ("cordon", "drain", "uncordon"), ("cluster.change_node",)
+        ("cordon", "drain", "uncordon", "label", "fabric"), ("cluster.change_node",)
     )
 
     def get_queryset(self) -> QuerySet[Any]:
@@ -78,12 +88,32 @@ class Nodes(Rows):
         """End the maintenance of a node, or of one of its cards."""
         return self._maintain(maintenance.uncordon)
 
-    def _maintain(self, service: Callable[..., Any]) -> Response:
-        shape = MaintenanceIn(data=self.request.data)
+    @extend_schema(request=LabelsIn)
+    def label(self, request: Request, ref: str) -> Response:
+        """Give a node labels, or take some away. Replicas that run there stay."""
+        data = self._body(LabelsIn)
+        pk = self.get_object().pk
+        return self._show(labels.label(actor=self.actor, node_id=pk, changes=data["labels"], why=data["reason"]))
+
+    @extend_schema(request=FabricIn)
+    def fabric(self, request: Request, ref: str) -> Response:
+        """Say over which fast network a node can share a replica with others."""
+        data = self._body(FabricIn)
+        pk = self.get_object().pk
+        return self._show(labels.fabric(actor=self.actor, node_id=pk, name=data["fabric"], why=data["reason"]))
+
+    def _body(self, kind: type[Strict]) -> dict[str, Any]:
+        shape = kind(data=self.request.data)
         shape.is_valid(raise_exception=True)
-        data = shape.validated_data
-        row = service(actor=self.actor, node_id=self.get_object().pk, why=data["reason"], card=data["card"])
+        return dict(shape.validated_data)
+
+    def _show(self, row: Any) -> Response:
         return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
+
+    def _maintain(self, service: Callable[..., Any]) -> Response:
+        data = self._body(MaintenanceIn)
+        pk = self.get_object().pk
+        return self._show(service(actor=self.actor, node_id=pk, why=data["reason"], card=data["card"]))
 
     @extend_schema(parameters=[OpenApiParameter("reason", description="Stands in the event.")])
     def destroy(self, request: Request, ref: str) -> Response:

@@ -1,4 +1,4 @@
-"""`llmgw node list|show|join|token|remove|cordon|drain|uncordon`: machines of the cluster."""
+"""`llmgw node list|show|join|token|remove|cordon|drain|uncordon|label|fabric`: machines of the cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli.client import AsJson, Column, ago, api, part, print_json, show_item, show_list
+from llmgw_site.cli.client import (
+    AsJson,
+    CliError,
+    Column,
+    ExitCode,
+    ago,
+    api,
+    part,
+    print_json,
+    show_item,
+    show_list,
+)
 from llmgw_site.cli.join import join
 from llmgw_site.cli.join_tokens import token
 from llmgw_site.lib.units import format_bytes
@@ -26,6 +37,7 @@ def list_nodes(as_json: AsJson = False) -> None:
         ("seen", lambda node: ago(node["last_seen_at"])),
         ("modules", modules),
         ("maintenance", maintenance),
+        ("labels", labels),
         "address",
         ("memory free", memory),
         "replicas",
@@ -44,13 +56,18 @@ def show(node: Ref, as_json: AsJson = False) -> None:
         "id", "name", "state", ("maintenance", maintenance), "address", "version",
         ("seen", lambda row: ago(row["last_seen_at"])), ("modules", modules), ("own roles", lambda row: row["roles"]),
         ("roles by the setup", lambda row: row["assigned_roles"]), ("cores", lambda row: row["hardware"].get("cores")),
-        ("memory free", memory), ("engines", engines), "problems", "replicas", "snapshot_version", "spool_records",
+        ("memory free", memory), ("labels", labels), "fabric", ("engines", engines), "problems", "replicas", "snapshot_version", "spool_records",
     ]  # fmt: skip
     show_item(found, as_json=False, fields=fields)
     for waits in found["waiting_to_move"]:
         print(f"{waits['model']} cannot leave yet: {waits['message']}")
     if found["hardware"].get("cards"):
-        show_list(cards(found), ["card", "name", "memory used", "uuid", "maintenance"], as_json=False, empty="")
+        show_list(
+            cards(found),
+            ["card", "name", "memory used", "others", "uuid", "maintenance", "problem"],
+            as_json=False,
+            empty="",
+        )
 
 
 app.command("join")(join)
@@ -82,6 +99,44 @@ def drain(node: Ref, reason: Reason = "", card: Card = "", as_json: AsJson = Fal
 def uncordon(node: Ref, card: Card = "", as_json: AsJson = False) -> None:
     """Place replicas on a node or card again."""
     _maintain(node, "uncordon", "takes replicas again", card, "", as_json)
+
+
+@app.command()
+def label(
+    node: Ref,
+    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE|KEY-", help="A label to give, or one to take away.")],
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give a node labels that profiles may ask for, or take some away (KEY-)."""
+    changes: dict[str, str | None] = {}
+    for text in pairs:
+        key, equals, value = text.partition("=")
+        if not equals and not key.endswith("-"):
+            raise CliError(ExitCode.USAGE, f"{text}: write KEY=VALUE to give a label, KEY- to take it away")
+        changes[key if equals else key[:-1]] = value if equals else None
+    answer = api().post(f"nodes/{part(node)}/label", {"labels": changes, "reason": reason})
+    if as_json:
+        print_json(answer)
+        return
+    print(
+        f"node {node} has the labels {', '.join(labels(answer))}" if answer["labels"] else f"node {node} has no labels"
+    )
+
+
+@app.command()
+def fabric(
+    node: Ref,
+    name: Annotated[str, typer.Argument(metavar="[FABRIC]", help="Name of the fast network; left out: none.")] = "",
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say over which fast network a node can share a replica with others."""
+    answer = api().post(f"nodes/{part(node)}/fabric", {"fabric": name, "reason": reason})
+    if as_json:
+        print_json(answer)
+        return
+    print(f"node {node} is on fabric {name}" if name else f"node {node} is on no fabric")
 
 
 def _maintain(node: str, verb: str, done: str, card: str, reason: str, as_json: bool) -> None:
@@ -121,6 +176,10 @@ def _told(state: str, why: str) -> str:
     return f"{state}: {why}" if why else state
 
 
+def labels(node: dict[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(node["labels"].items())]
+
+
 def memory(node: dict[str, Any]) -> str | None:
     """Free of total, as last reported."""
     total = node["hardware"].get("memory_total")
@@ -135,6 +194,8 @@ def cards(node: dict[str, Any]) -> list[dict[str, Any]]:
             "card": number,
             "name": card.get("name"),
             "memory used": _used(card.get("memory_used"), card.get("memory_total")),
+            "others": format_bytes(card["memory_foreign"]) if card.get("memory_foreign") else None,
+            "problem": card.get("problem") or None,
             "uuid": card["uuid"],
             "maintenance": _told(kept[card["uuid"]]["state"], kept[card["uuid"]]["why"])
             if card["uuid"] in kept

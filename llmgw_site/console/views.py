@@ -40,6 +40,8 @@ class CardView:
     temperature_c: int | None
     power_w: float | None
     maintenance: MaintenanceView | None
+    memory_foreign: int | None = None  # held by programs that are no engines of ours
+    problem: str = ""  # why nothing is placed on it
 
     @property
     def memory_percent(self) -> float | None:
@@ -69,6 +71,8 @@ class NodeView:
     modules: tuple[ModuleReport, ...]
     roles: tuple[str, ...]  # its own, whatever the cluster setup says
     maintenance: MaintenanceView | None
+    labels: tuple[str, ...] = ()  # name=value
+    fabric: str = ""
 
     @property
     def memory_percent(self) -> float | None:

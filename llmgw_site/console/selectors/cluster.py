@@ -147,6 +147,8 @@ def node_of(row: Node, state: NodeState, replicas: int) -> NodeView:
             if row.maintenance
             else None
         ),
+        labels=tuple(f"{name}={value}" if value else name for name, value in sorted(row.labels.items())),
+        fabric=row.fabric,
     )
 
 
@@ -170,6 +172,8 @@ def _card(card: Mapping[str, Any], cordoned: Mapping[str, Mapping[str, Any]]) ->
         temperature_c=card.get("temperature_c"),
         power_w=card.get("power_w"),
         maintenance=_card_maintenance(cordoned[uuid]) if uuid in cordoned else None,
+        memory_foreign=card.get("memory_foreign"),
+        problem=card.get("problem") or "",
     )
 
 

@@ -59,6 +59,35 @@ def test_a_node_is_cordoned_drained_and_taken_back_each_with_its_reason(llmgw: L
     assert Event.objects.filter(kind="node_drained", why="new memory").exists()
 
 
+def test_a_node_gets_labels_and_a_fabric_and_loses_them(llmgw: Llmgw) -> None:
+    node = a_machine("alpha")
+    assert "node alpha has the labels rack=1, zone=b" in llmgw("node", "label", "alpha", "zone=b", "rack=1").out
+    assert (
+        "node alpha has the labels zone=" in llmgw("node", "label", "alpha", "rack-", "zone=", "--reason", "moved").out
+    )
+    assert llmgw("node", "label", "alpha", "zone").code == 2
+    wrong = llmgw("node", "label", "alpha", "zone=b c")
+    assert (wrong.code, "no value of the label zone" in wrong.err) == (1, True)
+    assert "is on fabric ib-1" in llmgw("node", "fabric", "alpha", "ib-1").out
+    shown = llmgw("node", "show", "alpha").out
+    assert "ib-1" in shown
+    assert "is on no fabric" in llmgw("node", "fabric", "alpha").out
+    node.refresh_from_db()
+    assert (node.labels, node.fabric) == ({"zone": ""}, "")
+
+
+def test_what_a_card_is_out_for_and_what_others_hold_of_it_is_shown(llmgw: Llmgw) -> None:
+    machine = Machine("alpha")
+    cards = (
+        CardReport(uuid="GPU-1", name="Card", memory_total=80 << 30, memory_used=79 << 30, memory_foreign=79 << 30),
+        CardReport(uuid="GPU-2", name="Card", memory_total=80 << 30, problem="it has fallen off the bus"),
+    )
+    machine.heartbeat(hardware=Hardware(cores=8, memory_total=1 << 33, cards=cards))
+    shown = " ".join(llmgw("node", "show", "alpha").out.split())
+    assert "79.0 GiB" in shown
+    assert "it has fallen off the bus" in shown
+
+
 def test_a_single_card_is_cordoned(llmgw: Llmgw) -> None:
     node = a_machine("alpha")
     assert (

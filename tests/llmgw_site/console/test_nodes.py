@@ -48,6 +48,21 @@ def test_a_module_that_no_node_has_yet_is_nothing_to_look_at(admin: Client, clus
         assert "cannot run" not in page
 
 
+def test_labels_fabric_and_what_keeps_a_card_out_of_use_are_shown(admin: Client, cluster: Cluster) -> None:
+    hardware = Node.objects.get(id=cluster.node.id).hardware
+    hardware["cards"][0] |= {"memory_foreign": 7 << 30, "problem": "2 uncorrectable <memory> errors"}
+    Node.objects.filter(id=cluster.node.id).update(labels={"zone": "b", "spot": ""}, fabric="ib-1", hardware=hardware)
+    page = admin.get("/admin/nodes").content.decode()
+    for part in (
+        "fabric ib-1",
+        "zone=b",
+        ">spot<",
+        "7.0 GiB held by other programs",
+        "2 uncorrectable &lt;memory&gt; errors",
+    ):
+        assert part in page, part
+
+
 def test_a_node_that_was_never_seen_shows_nothing_that_was_not_measured(admin: Client, cluster: Cluster) -> None:
     cluster.another("beta", seen=False)
     page = text(admin, "/admin/nodes?name=beta")
