@@ -93,7 +93,18 @@ def test_what_is_not_there_ends_with_4(llmgw: Llmgw) -> None:
 
 def test_a_model_is_pinned_to_nodes_and_given_timeouts(llmgw: Llmgw) -> None:
     done = llmgw(
-        "model", "add", "m", "/not/here.gguf", "--node", "alpha", "--node", "beta", "--first-byte-timeout", "1800"
+        "model",
+        "add",
+        "m",
+        "/not/here.gguf",
+        "--memory",
+        "2GiB",
+        "--node",
+        "alpha",
+        "--node",
+        "beta",
+        "--first-byte-timeout",
+        "1800",
     )
     assert done.code == 0
     model = Model.objects.get()
