@@ -199,9 +199,10 @@ class _Planner:
                 return
             self.stays(model, chosen, nowhere)  # c
         for replica in self.board.of_model(model.id):
-            failed = replica.run and self.board.state(replica) is ReplicaState.FAILED
+            if not replica.run or self.board.state(replica) is not ReplicaState.FAILED:
+                continue
             missing = len(running(self.board, model.id)) < model.target
-            if failed and missing and (outdated(model, replica) or model.restarts(replica)):
+            if missing and (outdated(model, replica) or model.restarts(replica)):
                 self.renew(model, replica, None)
 
     def renew(self, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> bool:
@@ -268,7 +269,15 @@ class _Planner:
         """The model's profiles on the replica's own node in its place, its own profile first."""
         node = self.board.node(replica.node_id)
         profiles = sorted(model.profiles, key=lambda item: item.id != replica.profile_id)
-        return [(item, feasible(self.board, node, item, [replica.id], model)) for item in profiles] if node else []
+        found = [(item, feasible(self.board, node, item, [replica.id], model)) for item in profiles] if node else []
+        return [(item, self.within_limits(model, replica, item, verdict)) for item, verdict in found]
+
+    def within_limits(self, model: ModelView, replica: ReplicaView, profile: ProfileView, verdict: Verdict) -> Verdict:
+        """What fits may be more than quotas let the model have."""
+        if verdict.answer is not Answer.OK:
+            return verdict
+        over = self.ledger.over_limit(model, self.shares_there(replica, profile), instead=replica)
+        return Verdict(Answer.NOT_NOW, "over_limit", over) if over else verdict
 
     def missing(self, model: ModelView) -> NoPlace | None:
         """Case 5. Why there is no place for one more, if one is missing."""

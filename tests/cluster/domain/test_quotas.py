@@ -9,7 +9,7 @@ import pytest
 
 from cluster.domain.amounts import WHOLE
 from cluster.domain.board import Board
-from cluster.domain.plan import Start
+from cluster.domain.plan import Start, recheck
 from cluster.domain.quotas import Ledger, ledger_of
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
@@ -299,3 +299,36 @@ def test_an_offline_node_frees_what_was_held_and_its_return_holds_it_again():
     assert Ledger(Board(back)).held("p1")[L4] == 2 * WHOLE
     lost = with_replica(world, world.replicas[0].id, state=ReplicaState.FAILED)
     assert Ledger(Board(lost)).held("p1") == {}
+
+
+def test_a_start_is_refused_at_the_last_moment_where_another_has_taken_the_limit_meanwhile():
+    node, chat, coder = cards_node(), owned("chat", "p1"), owned("coder", "p2")
+    world = World(models=(chat, coder), nodes=(node,), scopes=tree(t1={"limit": cards(1)}))
+    (start,) = reconcile(world, 0.0).ops
+    assert isinstance(start, Start)
+    assert recheck(start, Board(world)) == ""
+    other = next(item for item in (chat, coder) if item.id != start.model_id)
+    board = Board(replace(world, replicas=(on(other, node, 3),)))
+    assert recheck(start, board).startswith("the team name-t1 may have at most 1 card of class L4, it holds 1")
+    board.claim(start.model_id, Claim(model_id=start.model_id, shares=start.shares, until=9.0))
+    board.drop(board.replicas[0].id)
+    assert recheck(start, board) == ""  # what is kept for it is for this
+
+
+def test_a_replica_is_not_renewed_as_something_larger_than_the_limit_lets_it_be():
+    node, chat = cards_node(), owned("chat", "p1")
+    replica = on(chat, node, 0)
+    two = replace(chat.profiles[0], cards=2, card_memory=40 * GIB, digest="new", even=True)
+    scopes = tree(p1={"limit": cards(1)})
+    world = World(models=(replace(chat, profiles=(two,)),), nodes=(node,), replicas=(replica,), scopes=scopes)
+    plan = reconcile(world, 0.0)
+    assert plan.ops == ()
+    (wait,) = plan.waits
+    assert wait.code == "update_pending"
+    assert (
+        "may have at most 1 card of class L4, it holds 1 (chat 1), and one more replica of chat takes 1" in wait.message
+    )
+    larger = replace(world, scopes=tree(p1={"limit": cards(2)}))
+    (renew,) = reconcile(larger, 0.0).ops
+    assert recheck(renew, Board(larger)) == ""
+    assert recheck(renew, Board(world)).startswith("the project name-p1 may have at most 1 card")
