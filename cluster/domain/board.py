@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Protocol
 
-from cluster.domain.room import Room
+from cluster.domain.room import Room, kind_of
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Standing, World, state_of, why_to_move
 
@@ -51,11 +52,18 @@ class Board:
 
     # --- looking
 
+    @cached_property
+    def kinds(self) -> Sequence[int]:
+        """By a room's index: a number that is the same for nodes that are alike in all that lasts but their labels."""
+        known: dict[object, int] = {}
+        return [known.setdefault(kind_of(room.node), len(known)) for room in self.by_index]
+
     def model(self, model_id: str) -> ModelView | None:
         return self._models.get(model_id)
 
     def node(self, node_id: str) -> NodeView | None:
-        return self.world.node(node_id)
+        room = self.rooms.get(node_id)
+        return room.node if room is not None else None
 
     def replica(self, replica_id: str) -> ReplicaView | None:
         return self._replicas.get(replica_id)
@@ -84,10 +92,13 @@ class Board:
         return self._claims.get(model_id)
 
     def state(self, replica: ReplicaView) -> ReplicaState:
-        return state_of(replica, self.world.node(replica.node_id))
+        room = self.rooms.get(replica.node_id)
+        if room is not None and not room.lost:
+            return replica.state
+        return state_of(replica, room.node if room is not None else None)
 
     def to_move(self, replica: ReplicaView) -> str:
-        return why_to_move(replica, self.world.node(replica.node_id), self.model(replica.model_id))
+        return why_to_move(replica, self.node(replica.node_id), self.model(replica.model_id))
 
     def as_world(self) -> World:
         """The picture as a world of its own."""

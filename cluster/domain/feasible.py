@@ -7,7 +7,7 @@ share the first answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from cluster.domain.modules import Module
@@ -81,6 +81,23 @@ def _lasting_cards(node: NodeView, profile: ProfileView) -> str:
     return "" if holds(profile, most) else "too_little_card_memory"
 
 
+def fits_now(room: Room, profile: ProfileView, model: ModelView | None = None) -> bool:
+    """Whether `passing` has nothing to say. It is asked of thousands of nodes, so it works nothing else out."""
+    if profile.threads > room.cores or profile.memory > room.memory:
+        return False
+    disk = room.node.disk_free
+    if disk is not None and model is not None and model.weights and disk < to_fetch(model, room.node):
+        return False
+    return not profile.cards or holds(profile, left_now(room, profile))
+
+
+def left_now(room: Room, profile: ProfileView) -> Sequence[int]:
+    """What is left of each card that a profile may use, the most first."""
+    if not profile.card_classes or (room.klass is not None and room.klass in profile.card_classes):
+        return room.top
+    return sorted((free for _, free in cards_left(room, profile)), reverse=True)
+
+
 def passing(room: Room, profile: ProfileView, model: ModelView | None = None) -> str:
     """Why a profile cannot run on this node now, which could otherwise; empty if it can."""
     node = room.node
@@ -90,12 +107,8 @@ def passing(room: Room, profile: ProfileView, model: ModelView | None = None) ->
         return "no_memory_now"
     if model is not None and node.disk_free is not None and node.disk_free < to_fetch(model, node):
         return "no_disk_now"
-    if profile.cards:
-        left = room.top
-        if profile.card_classes:
-            left = tuple(sorted((free for _, free in cards_left(room, profile)), reverse=True))
-        if not holds(profile, left):
-            return _which_cards(room, profile)
+    if profile.cards and not holds(profile, left_now(room, profile)):
+        return _which_cards(room, profile)
     return ""
 
 
@@ -118,7 +131,7 @@ def cards_left(room: Room, profile: ProfileView) -> list[tuple[CardView, int]]:
     ]
 
 
-def holds(profile: ProfileView, left: tuple[int, ...] | list[int]) -> bool:
+def holds(profile: ProfileView, left: Sequence[int]) -> bool:
     """Whether the first cards of these (bytes left, the most first) can hold the profile's card memory."""
     if len(left) < profile.cards:
         return False

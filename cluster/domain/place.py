@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from cluster.domain.board import Board
-from cluster.domain.feasible import BUSY, PINNED, Answer, answer_of, lasting, passing
+from cluster.domain.feasible import BUSY, PINNED, Answer, answer_of, fits_now, lasting, passing
 from cluster.domain.refusals import words
 from cluster.domain.room import Room
 from cluster.domain.shares import share_of
@@ -125,16 +125,29 @@ class Ranked:
         self.board, self.model, self.profile = board, model, profile
         self.possible: list[Room] = []
         kinds: dict[object, str] = {}
+        keys = [key for key, _ in profile.labels]
         rooms = [room for room in board.by_index if not profile.nodes or room.node.name in profile.nodes]
         for room in rooms:
-            why = kinds.get(room.kind)
+            kind: object = board.kinds[room.index]
+            if keys:
+                kind = (kind, *(room.node.labels.get(key) for key in keys))
+            why = kinds.get(kind)
             if why is None:
-                why = kinds[room.kind] = lasting(room.node, profile)
+                why = kinds[kind] = lasting(room.node, profile)
             if not why and (room.node.id, profile.digest) not in failed:
                 self.possible.append(room)
         self._ids = {room.node.id for room in self.possible}
-        self._heap = [self._entry(room) for room in self.possible if not passing(room, profile, model)]
-        heapq.heapify(self._heap)
+        self._heap: list[_Entry] = []
+        self._groups: dict[str, list[Room]] = {}
+        self._best: dict[str, _Group] = {}
+        if profile.span > 1:
+            for room in self.possible:
+                self._groups.setdefault(room.node.fabric, []).append(room)
+            for fabric in self._groups:
+                self._regroup(fabric)
+        else:
+            self._heap = [self._entry(room) for room in self.possible if fits_now(room, profile, model)]
+            heapq.heapify(self._heap)
         self._read = len(board.log)
 
     def best(self) -> list[Room]:
@@ -150,17 +163,11 @@ class Ranked:
 
     def fabric(self) -> list[Room]:
         """The best nodes of one fabric, as many as the profile spans; of fabrics the one whose worst node is best."""
-        groups: dict[str, list[Room]] = {}
-        for room in self.possible:
-            if not passing(room, self.profile, self.model):
-                groups.setdefault(room.node.fabric, []).append(room)
-        span = self.profile.span
-        chosen = [
-            sorted(rooms, key=lambda room: (self.key(room), room.index))[:span]
-            for rooms in groups.values()
-            if len(rooms) >= span
-        ]
-        return min(chosen, key=lambda rooms: (self.key(rooms[-1]), rooms[0].index), default=[])
+        self._catch_up()
+        if not self._best:
+            return []
+        _, _, rooms = min(self._best.values(), key=lambda item: item[:2])
+        return rooms
 
     def key(self, room: Room) -> tuple[int, ...]:
         """Smaller is better: see case 4 of `Placer.place`."""
@@ -170,17 +177,42 @@ class Ranked:
             return (away, left)
         return (self.board.count(self.model.id, room.node.id), away, -left)
 
-    def _entry(self, room: Room) -> tuple[tuple[int, ...], int, int]:
+    def _entry(self, room: Room) -> _Entry:
         return (self.key(room), room.index, room.version)
+
+    def _regroup(self, fabric: str) -> None:
+        """The best nodes of a fabric as they are now, where it has enough with room."""
+        found = [
+            (self.key(room), room.index, room)
+            for room in self._groups[fabric]
+            if fits_now(room, self.profile, self.model)
+        ]
+        found.sort(key=lambda item: item[:2])
+        chosen = found[: self.profile.span]
+        if len(chosen) == self.profile.span:
+            self._best[fabric] = (chosen[-1][0], chosen[0][1], [room for _, _, room in chosen])
+        else:
+            self._best.pop(fabric, None)
 
     def _catch_up(self) -> None:
         log = self.board.log
-        for node_id in dict.fromkeys(log[self._read :]):
-            if node_id in self._ids:
-                room = self.board.rooms[node_id]
-                if not passing(room, self.profile, self.model):
-                    heapq.heappush(self._heap, self._entry(room))
+        if self._read == len(log):
+            return
+        changed = [self.board.rooms[node_id] for node_id in dict.fromkeys(log[self._read :]) if node_id in self._ids]
         self._read = len(log)
+        if self.profile.span > 1:
+            for fabric in dict.fromkeys(room.node.fabric for room in changed):
+                self._regroup(fabric)
+            return
+        for room in changed:
+            if fits_now(room, self.profile, self.model):
+                heapq.heappush(self._heap, self._entry(room))
+
+
+_Entry = tuple[tuple[int, ...], int, int]
+"""How good a node is, its index, and the version of its room that says so."""
+_Group = tuple[tuple[int, ...], int, list[Room]]
+"""How good the worst node is, the index of the best one, and all of them."""
 
 
 def refusal(board: Board, model: ModelView, profile: ProfileView, failed: Failed = ()) -> NoPlace:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cluster.domain.states import REPLICA_LIVE, ReplicaState
+from cluster.domain.modules import Module
+from cluster.domain.states import REPLICA_LIVE, NodeState, ReplicaState
 from cluster.domain.types import CardView, NodeView, ReplicaView, Share
 from llmgw_site.lib.units import MIB
 
@@ -28,18 +29,30 @@ def holds_room(replica: ReplicaView) -> bool:
 
 
 class Room:
-    """A node's room. `index`: its place among all nodes in the order of names. `kind`: equal for nodes that are alike in
-    all that lasts. `version` rises with each change.
+    """A node's room. `index`: its place among all nodes in the order of names. `lost`: whether what runs there counts
+    as lost. `version` rises with each change.
 
     `cards`: bytes that one more engine may take of each card, in the node's order; -1 of one that must not be used.
     """
 
-    __slots__ = ("_loading", "_physical", "_promised", "_top", "cards", "cores", "index", "kind", "node", "version")
+    __slots__ = (
+        "_klass",
+        "_loading",
+        "_physical",
+        "_promised",
+        "_top",
+        "cards",
+        "cores",
+        "index",
+        "lost",
+        "node",
+        "version",
+    )
 
     def __init__(self, node: NodeView, index: int) -> None:
         self.node = node
         self.index = index
-        self.kind = _kind(node)
+        self.lost = node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
         self.version = 0
         self.cores = node.cores
         self._promised = node.memory_total - margin(node)
@@ -49,6 +62,7 @@ class Room:
             card.memory_total - card_margin(card) - card.foreign if card.usable else -1 for card in node.cards
         ]
         self._top: tuple[int, ...] | None = None
+        self._klass: str | bool | None = False  # not looked at yet
 
     @property
     def memory(self) -> int:
@@ -58,6 +72,14 @@ class Room:
         free now, less what is promised to engines that are still loading. The second sees other programs.
         """
         return max(0, min(self._promised, self._physical - self._loading))
+
+    @property
+    def klass(self) -> str | None:
+        """The class of all its cards; None where they are of several, or there is none."""
+        if self._klass is False:
+            found = {card.klass for card in self.node.cards}
+            self._klass = found.pop() if len(found) == 1 else None
+        return self._klass if isinstance(self._klass, str) else None
 
     @property
     def top(self) -> tuple[int, ...]:
@@ -97,10 +119,10 @@ class Room:
             self._top = None
 
 
-def _kind(node: NodeView) -> object:
-    """Equal for nodes that every check of what lasts answers alike."""
+def kind_of(node: NodeView) -> object:
+    """Equal for nodes that every check of what lasts answers alike, if that looks at no labels."""
     return (
         node.state, node.maintenance, node.cores, node.memory_total, node.fabric != "",
-        node.modules, tuple(sorted(node.engines.items())), tuple(sorted(node.labels.items())),
+        node.modules, tuple(sorted(node.engines.items())),
         tuple((card.klass, card.memory_total) for card in node.cards),
     )  # fmt: skip

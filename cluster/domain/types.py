@@ -172,7 +172,7 @@ class NodeView:
     weights: frozenset[str] = frozenset()
 
     def runs(self, module: Module) -> bool:
-        return module.value in self.modules
+        return module in self.modules  # text itself, and a read of its value costs
 
     @property
     def drained(self) -> bool:
