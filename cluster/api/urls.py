@@ -6,6 +6,7 @@ from django.urls import path
 
 from cluster.api.orders import ModelOrders
 from cluster.api.quotas import Quotas
+from cluster.api.resources import ModelResources
 from cluster.api.setup import ClusterSetupView
 from cluster.api.tokens import JoinTokens
 from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
@@ -27,6 +28,7 @@ urlpatterns = [
     path("models/<path:ref>/retry", ModelOrders.as_view({"post": "retry"}), name="model-retry"),
     path("models/<path:ref>/scale", ModelOrders.as_view({"post": "scale"}), name="model-scale"),
     path("models/<path:ref>/target", ModelOrders.as_view({"post": "target"}), name="model-target"),
+    path("models/<path:ref>/resources", ModelResources.as_view({"get": "retrieve"}), name="model-resources"),
     path("models/<path:ref>/why", ModelOrders.as_view({"get": "why"}), name="model-why"),
     path("replicas", ReplicaList.as_view({"get": "list"}), name="replicas"),
     path("replicas/<str:ref>", Replicas.as_view({"get": "retrieve"}), name="replica"),

@@ -10,13 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from llmgw_site.cli import model_orders
+from llmgw_site.cli import resources as model_resources
 from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_item, show_list
 from llmgw_site.cli.quotas import KINDS, find_scope
-from llmgw_site.lib.units import format_bytes, parse_bytes
+from llmgw_site.lib.units import format_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
 for _name, _order in model_orders.COMMANDS.items():
     app.command(_name)(_order)
+app.command("resources")(model_resources.resources)
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
@@ -79,7 +81,11 @@ def show(
         "slots",
         "threads",
         "memory",
+        "gpus_per_node",
+        "tp",
+        "card_memory",
         "nodes",
+        "labels",
         "args",
         "env",
     ]
@@ -115,6 +121,12 @@ def add(
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: what the node says.")] = 0,
     memory: Annotated[str, typer.Option(help="Memory to reserve, such as 2GiB; 0: estimated.")] = "0",
     node: Annotated[list[str] | None, typer.Option(help="Only node it may run on; may be repeated.")] = None,
+    gpus_per_node: model_resources.Gpus = None,
+    tp: model_resources.Tp = None,
+    pp: model_resources.Pp = None,
+    card_class: model_resources.Classes = None,
+    card_memory: model_resources.CardMemory = "",
+    label: model_resources.Labels = None,
     arg: Annotated[list[str] | None, typer.Option(help="Further argument of the engine; may be repeated.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the engine; may be repeated.")] = None,
     as_json: AsJson = False,
@@ -128,21 +140,22 @@ def add(
     body.update({field: value for field, value in optional.items() if value is not None})
     if provider:
         for option, value in {"--sha256": sha256, "--context": context, "--threads": threads, "--node": node, "--arg": arg,
-                              "--env": env}.items():  # fmt: skip
+                              "--env": env, "--gpus-per-node": gpus_per_node, "--tp": tp, "--pp": pp, "--label": label,
+                              "--card-class": card_class, "--card-memory": card_memory}.items():  # fmt: skip
             if value:
                 raise CliError(ExitCode.USAGE, f"{option} is for weights that nodes run: leave it out with --provider")
         row = api().post("models", {**body, "provider": provider, "provider_model": provider_model})
         print_json(row) if as_json else print(f"Added {row['name']} ({row['id']}).")
         return
-    try:
-        reserve = parse_bytes(memory)
-    except ValueError as error:
-        raise CliError(ExitCode.USAGE, f"--memory: {error}") from None
+    reserve = model_resources.size("--memory", memory)
+    cards = model_resources.way(
+        gpus_per_node=gpus_per_node, tp=tp, pp=pp, card_class=card_class, card_memory=card_memory, label=label
+    )
     pairs = [item.partition("=") for item in env or []]
     if any(not name or not equals for name, equals, _ in pairs):
         raise CliError(ExitCode.USAGE, "--env: write NAME=VALUE")
     profile = {"engine": engine, "context": context, "slots": slots, "threads": threads, "memory": reserve,
-               "nodes": node or [], "args": arg or [], "env": {name: value for name, _, value in pairs}}  # fmt: skip
+               "nodes": node or [], "args": arg or [], "env": {name: value for name, _, value in pairs}, **cards}  # fmt: skip
     body["weights_path"] = os.path.normpath(Path(weights).expanduser().absolute())
     body["weights_sha256"], body["profile"] = sha256, profile
     row = api().post("models", body)

@@ -1,0 +1,58 @@
+"""What a model reserves, against what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from catalog import selectors as catalog
+from catalog.domain.types import ModelView as CatalogModel
+from catalog.domain.types import ProfileView as CatalogProfile
+from cluster.domain.memory import warning
+from cluster.models import Replica
+from cluster.selectors.ways import digest_of, measured, needs_of, profile_view, serve_of
+
+
+def resources_of(model_id: str) -> dict[str, Any]:
+    """Of a model's enabled profiles what each replica is given, and where that figure comes from; of its replicas what they
+    hold and what they take. Bytes. Four queries."""
+    model = next((item for item in catalog.model_views() if item.model_id == model_id), None)
+    sizes = measured()
+    rows = Replica.objects.filter(model_id=model_id, run=True).select_related("node", "profile").order_by("slot", "id")
+    return {
+        "profiles": [_profile(model, item, sizes) for item in model.profiles] if model else [],
+        "replicas": [
+            {
+                "id": row.id,
+                "node": row.node.name,
+                "profile": row.profile.name if row.profile else "",
+                "state": row.state,
+                "reserved": row.reserved,
+                "memory": row.memory,
+                "cores": sum(share.get("cores", 0) for share in row.shares),
+                "cards": {uuid: size for share in row.shares for uuid, size in share.get("cards", ())},
+                "warning": warning(row.reserved, row.memory),
+            }
+            for row in rows
+        ],
+    }
+
+
+def _profile(model: CatalogModel, profile: CatalogProfile, sizes: Mapping[str, int]) -> dict[str, Any]:
+    serve = serve_of(model, profile)
+    view, need = profile_view(model, profile, serve, sizes), needs_of(model, profile)
+    seen = sizes.get(digest_of(serve))
+    return {
+        "id": profile.profile_id,
+        "name": profile.name,
+        "engine": profile.engine,
+        "cores": profile.threads,
+        "memory": view.memory,
+        "source": "measured" if seen is not None else "declared" if profile.memory else "estimated",
+        "memory_declared": profile.memory or None,
+        "memory_measured": seen,
+        "cards": view.cards,
+        "card_memory": need.card_memory,
+        "card_source": "" if not view.cards else "declared" if profile.card_memory else "estimated",
+        "layer": need.layer,
+    }

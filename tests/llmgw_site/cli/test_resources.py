@@ -1,0 +1,94 @@
+"""`llmgw model resources` and the cards of `llmgw model add` against a real server."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.models import Model, Profile
+from cluster.models import Measurement, Replica
+from cluster.selectors import database_now, world
+from cluster.wire import CardReport, Hardware, ReplicaReport
+from llmgw_site.lib.units import GIB, MIB
+from tests.cluster.rows import Machine, tick
+from tests.llmgw_site.cli.conftest import Llmgw
+from tests.rows import a_model
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_model_is_added_on_cards_and_moved_to_the_processor(llmgw: Llmgw) -> None:
+    done = llmgw("model", "add", "m", "/w/m.gguf", "--gpus-per-node", "2", "--card-memory", "40GiB", "--card-class", "H100",
+                 "--label", "zone=b", "--memory", "2GiB")  # fmt: skip
+    assert done.code == 0, done.err
+    profile = Profile.objects.get()
+    assert (profile.gpus_per_node, profile.card_memory, profile.card_classes) == (2, 40 * GIB, ["H100"])
+    assert profile.labels == {"zone": "b"}
+    shown = llmgw("model", "resources", "m").out
+    assert "40.0 GiB declared" in shown
+    assert "2.0 GiB declared" in shown
+    done = llmgw("model", "resources", "m", "--gpus-per-node", "0")
+    assert (done.code, "uses no card" in done.err) == (1, True)
+    done = llmgw("model", "resources", "m", "--gpus-per-node", "0", "--card-memory", "0", "--card-class", "any", "--label",
+                 "any", "--threads", "2")  # fmt: skip
+    assert done.code == 0, done.err
+    profile.refresh_from_db()
+    assert (profile.gpus_per_node, profile.card_memory, profile.card_classes, profile.labels, profile.threads) == (
+        0, 0, [], {}, 2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--tp", "2"), "write gpus_per_node=2"),
+        (("--engine", "vllm", "--tp", "2", "--pp", "2", "--card-memory", "9GiB"), "later version"),
+        (("--engine", "vllm", "--gpus-per-node", "2", "--card-memory", "9GiB"), "write tp=2"),
+        (("--gpus-per-node", "1"), "card_memory"),
+    ],
+)
+def test_a_way_that_no_engine_knows_is_refused_with_what_to_write(
+    llmgw: Llmgw, words: tuple[str, ...], told: str
+) -> None:
+    done = llmgw("model", "add", "m", "/w/m.gguf", *words)
+    assert (done.code, told in done.err) == (1, True), done.err
+    assert not Model.objects.exists()
+
+
+def test_what_is_reserved_stands_beside_what_was_measured_with_a_warning(llmgw: Llmgw) -> None:
+    machine = Machine("alpha")
+    machine.heartbeat()
+    a_model("tiny", profile={"memory": 300 * MIB, "threads": 1})
+    tick()
+    row, now = Replica.objects.get(), database_now()
+    machine.heartbeat(ReplicaReport(replica_id=row.id, generation=1, state="ready", ready_at=now, memory=500 * MIB))
+    shown = llmgw("model", "resources", "tiny", "--json").json
+    assert [(item["memory"], item["source"], item["memory_measured"]) for item in shown["profiles"]] == [
+        (300 * MIB, "declared", None)
+    ]
+    assert [(item["node"], item["reserved"], item["memory"], item["cores"]) for item in shown["replicas"]] == [
+        ("alpha", 300 * MIB, 500 * MIB, 1)
+    ]
+    assert "takes 500.0 MiB and holds 300.0 MiB" in shown["replicas"][0]["warning"]
+    digest = world().models[0].profiles[0].digest
+    Measurement.objects.create(digest=digest, memory=500 * MIB, replica_id=row.id, measured_at=row.created_at)
+    shown = llmgw("model", "resources", "tiny", "--json").json
+    assert [(item["memory"], item["source"]) for item in shown["profiles"]] == [(550 * MIB, "measured")]
+    assert "550.0 MiB measured" in llmgw("model", "resources", "tiny").out
+
+
+def test_a_replica_on_cards_shows_what_it_holds_of_each(llmgw: Llmgw) -> None:
+    cards = tuple(CardReport(uuid=f"GPU-{n}", name="L4", memory_total=24 * GIB, memory_foreign=0) for n in range(2))
+    Machine("gpu").heartbeat(hardware=Hardware(cores=8, memory_total=64 * GIB, memory_available=60 * GIB, cards=cards))
+    a_model("big", profile={"gpus_per_node": 2, "card_memory": 32 * GIB, "memory": GIB})
+    tick()
+    (found,) = llmgw("model", "resources", "big", "--json").json["replicas"]
+    assert found["cards"] == {"GPU-0": 16 * GIB, "GPU-1": 16 * GIB}
+
+
+def test_the_profile_must_be_named_where_there_are_several(llmgw: Llmgw) -> None:
+    model = a_model("tiny")
+    Profile.objects.create(model=model, name="big", memory=GIB)
+    done = llmgw("model", "resources", "tiny", "--threads", "2")
+    assert (done.code, "default" in done.err, "big" in done.err) == (2, True, True)
+    assert llmgw("model", "resources", "tiny", "--profile", "big", "--threads", "2").code == 0
+    assert Profile.objects.get(name="big").threads == 2
