@@ -54,7 +54,7 @@ class Placer:
 
     def __init__(self, board: Board) -> None:
         self.board = board
-        self._ranked: dict[tuple[str, str], Ranked] = {}
+        self._ranked: dict[tuple[object, ...], Ranked] = {}
 
     def place(self, model: ModelView, *, failed: Failed = ()) -> Placement | NoPlace:
         """A place for one more replica.
@@ -99,7 +99,7 @@ class Placer:
 
     def ranked(self, model: ModelView, profile: ProfileView, failed: Failed = ()) -> Ranked:
         """The nodes of one way to run a model; `failed` as it was when it was first asked for."""
-        key = (model.id, profile.id)
+        key = (model.id, profile.id, profile.card_classes)
         if key not in self._ranked:
             self._ranked[key] = Ranked(self.board, model, profile, failed)
         return self._ranked[key]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from cluster.domain.amounts import CARDS, of_amount, of_shares, short, words
 from cluster.domain.board import Board
@@ -64,18 +65,20 @@ class Ledger:
 
         `instead`: the replica that gives back what it holds for them; what is not more than that is never refused.
         """
-        chain = [scope_id for scope_id in self._chain(model.owner) if scope_id in self._limits]
-        if not chain:
-            return ""
-        before = self._amount(instead) if instead is not None and self._counts(instead) else _NOTHING
-        for key, size in sorted(of_shares(shares, self._cards_of(shares)).items()):
-            more = size - before.get(key, 0)
-            for scope_id in chain:
-                limit = self._limits[scope_id].get(key)
-                held = self.held(scope_id).get(key, 0) + self._kept.get(scope_id, _NOTHING).get(key, 0)
-                if limit is not None and more > 0 and held + more > limit:
-                    return self._over(model, self._scopes[scope_id], key, held, more, limit)
+        for scope_id, key, more in self._exceeded(model, shares, instead):
+            return self._over(model, self._scopes[scope_id], key, more)
         return ""
+
+    def classes_over(self, model: ModelView, shares: Sequence[Share]) -> set[str]:
+        """The classes of cards of which these shares are more than limits allow; none where anything else is."""
+        keys = {key for _, key, _ in self._exceeded(model, shares, None)}
+        plain = any(not key.startswith(CARDS) for key in keys)
+        return set() if plain else {key.removeprefix(CARDS) for key in keys}
+
+    @cached_property
+    def classes(self) -> frozenset[str]:
+        """The classes of cards that the fleet has."""
+        return frozenset(card.klass for node in self.board.world.nodes for card in node.cards)
 
     def may_take(self, victim: ReplicaView, model: ModelView) -> bool:
         """Whether quotas let a replica's room be taken for a model of another owner.
@@ -131,6 +134,24 @@ class Ledger:
 
     # --- parts
 
+    def _exceeded(
+        self, model: ModelView, shares: Sequence[Share], instead: ReplicaView | None
+    ) -> Iterator[tuple[str, str, int]]:
+        """Limits that are in the way: of which scope, of what, and how much more is asked for."""
+        chain = [scope_id for scope_id in self._chain(model.owner) if scope_id in self._limits]
+        if not chain:
+            return
+        before = self._amount(instead) if instead is not None and self._counts(instead) else _NOTHING
+        for key, size in sorted(of_shares(shares, self._cards_of(shares)).items()):
+            more = size - before.get(key, 0)
+            for scope_id in chain:
+                limit = self._limits[scope_id].get(key)
+                if limit is not None and more > 0 and self._taken(scope_id, key) + more > limit:
+                    yield scope_id, key, more
+
+    def _taken(self, scope_id: str, key: str) -> int:
+        return self.held(scope_id).get(key, 0) + self._kept.get(scope_id, _NOTHING).get(key, 0)
+
     def _protects(self, scope_id: str, amount: Mapping[str, int]) -> bool:
         guarantee = self._guarantees.get(scope_id, _NOTHING)
         serving = self._serving.get(scope_id, _NOTHING)
@@ -138,10 +159,9 @@ class Ledger:
         return bool(named) and all(serving.get(key, 0) - amount[key] < guarantee[key] for key in named)  # 2
 
     def _has_left(self, scope_id: str, amount: Mapping[str, int]) -> bool:
-        guarantee, kept = self._guarantees[scope_id], self._kept.get(scope_id, _NOTHING)
+        guarantee = self._guarantees[scope_id]
         named = _named(guarantee, amount)
-        held = self.held(scope_id)
-        return bool(named) and all(held.get(key, 0) + kept.get(key, 0) + amount[key] <= guarantee[key] for key in named)
+        return bool(named) and all(self._taken(scope_id, key) + amount[key] <= guarantee[key] for key in named)
 
     def _apart(self, victim: ReplicaView, model: ModelView) -> list[str]:
         """The scopes that lose something if a replica gives way for a model."""
@@ -181,7 +201,8 @@ class Ledger:
                 self._cards[share.node_id] = {card.uuid: card for card in node.cards} if node is not None else {}
         return self._cards
 
-    def _over(self, model: ModelView, scope: ScopeView, key: str, held: int, more: int, limit: int) -> str:
+    def _over(self, model: ModelView, scope: ScopeView, key: str, more: int) -> str:
+        held, limit = self._taken(scope.id, key), self._limits[scope.id][key]
         mine = [item for item in self.board.world.models if scope.id in self._chain(item.owner)]
         sums = sorted(
             ((self.held(item.id).get(key, 0), item.name) for item in mine), key=lambda pair: (-pair[0], pair[1])

@@ -9,7 +9,7 @@ from cluster.domain import plan as plans
 from cluster.domain.board import Board
 from cluster.domain.claims import CLAIM_FOR, ended
 from cluster.domain.feasible import Answer
-from cluster.domain.place import NoPlace, Placement, Placer
+from cluster.domain.place import NoPlace, Placer
 from cluster.domain.plan import (
     Keep,
     Op,
@@ -34,6 +34,7 @@ from cluster.domain.standings import standing_now
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, World
 from cluster.domain.victims import Ground
+from cluster.domain.within import place_within
 
 WAITING_FOR_TURN = "waiting_for_turn"
 """Code of a model on demand that has no room yet, and will."""
@@ -299,10 +300,7 @@ class _Planner:
             return NoPlace(code="model_parked", message=parked_words(model))
         claim = self.board.claim_of(model.id)
         self.board.claim(model.id, None)  # what is kept for it is for this
-        found = self.placer.place(model, failed=failed)
-        if isinstance(found, Placement):
-            over = self.ledger.over_limit(model, found.shares)
-            found = NoPlace(code="over_limit", message=over) if over else found
+        found = place_within(self.placer, self.ledger, model, failed=failed)
         if isinstance(found, NoPlace):
             self.board.claim(model.id, claim)
             if found.busy and claim is None:

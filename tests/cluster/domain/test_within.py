@@ -1,0 +1,91 @@
+"""Places within limits of classes of cards, where a profile may use cards of several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cluster.domain.board import Board
+from cluster.domain.place import NoPlace, Placement, Placer
+from cluster.domain.plan import Start
+from cluster.domain.quotas import Ledger
+from cluster.domain.reconcile import reconcile
+from cluster.domain.types import Amount, NodeView, World
+from cluster.domain.within import place_within
+from llmgw_site.lib.units import GIB
+from tests.cluster.builders import a_card, a_node, applied
+from tests.cluster.domain.test_quotas import cards, owned, tree
+
+
+def node_of(name: str, *cards: tuple[str, int], memory: int = 64 * GIB) -> NodeView:
+    """`cards`: class and bytes of each."""
+    found = tuple(a_card(f"{name}-{place}", klass=klass, memory=size) for place, (klass, size) in enumerate(cards))
+    return a_node(name, memory=memory, cores=32, cards=found)
+
+
+BIG, SMALL = node_of("big", ("H100", 80 * GIB), memory=128 * GIB), node_of("small", ("L4", 24 * GIB))
+
+
+def found(world: World) -> Placement | NoPlace:
+    board = Board(world)
+    return place_within(Placer(board), Ledger(board), world.models[0])
+
+
+@pytest.mark.parametrize(
+    ("limits", "nodes", "node"),
+    [
+        ({}, (BIG, SMALL), "big"),  # most room is left there
+        ({"p1": {"limit": cards(0, "H100")}}, (BIG, SMALL), "small"),
+        ({"o1": {"limit": cards(0, "H100")}, "p1": {"limit": cards(1)}}, (BIG, SMALL), "small"),
+        ({"p1": {"limit": cards(0, "H100")}}, (node_of("both", ("H100", 80 * GIB), ("L4", 24 * GIB)),), "both"),
+        ({"p1": {"limit": cards(0, "H100")}}, (BIG,), None),
+        ({"p1": {"limit": Amount(cards=(("H100", 0), ("L4", 0)))}}, (BIG, SMALL), None),
+        ({"p1": {"limit": Amount(cores=1)}}, (BIG, SMALL), None),  # no other card helps
+        ({"p1": {"limit": Amount(cores=1, cards=(("H100", 0),))}}, (BIG, SMALL), None),
+    ],
+)
+def test_cards_of_a_class_at_its_limit_are_left_for_others(limits, nodes, node):
+    chat = owned("chat", "p1")
+    place = found(World(models=(chat,), nodes=nodes, scopes=tree(**limits)))
+    if node is None:
+        assert isinstance(place, NoPlace)
+        assert place.code == "over_limit"
+        return
+    assert isinstance(place, Placement)
+    assert place.node.name == node
+    assert place.profile == chat.profiles[0]
+    if limits:
+        assert {card.klass for card in place.node.cards if card.uuid in dict(place.shares[0].cards)} == {"L4"}
+
+
+def test_a_profile_of_one_class_is_not_placed_on_another():
+    chat = owned("chat", "p1")
+    narrow = replace(chat, profiles=(replace(chat.profiles[0], card_classes=("H100",)),))
+    place = found(World(models=(narrow,), nodes=(BIG, SMALL), scopes=tree(p1={"limit": cards(0, "H100")})))
+    assert isinstance(place, NoPlace)
+    assert place.code == "over_limit"
+    assert "may have at most 0 cards of class H100" in place.message
+
+
+def test_where_others_hold_the_cards_that_are_allowed_it_waits_for_them():
+    chat = owned("chat", "p1")
+    full = replace(SMALL, cards=(replace(SMALL.cards[0], foreign=20 * GIB),))
+    place = found(World(models=(chat,), nodes=(BIG, full), scopes=tree(p1={"limit": cards(0, "H100")})))
+    assert isinstance(place, NoPlace)
+    assert place.busy
+    assert "held by other programs" in place.message
+
+
+def test_a_model_grows_over_classes_up_to_each_limit():
+    chat = owned("chat", "p1", base=9)
+    nodes = (node_of("a", *[("H100", 80 * GIB)] * 3, memory=128 * GIB), node_of("b", *[("L4", 24 * GIB)] * 3))
+    limit = Amount(cards=(("H100", 1), ("L4", 2)))
+    world = World(models=(chat,), nodes=nodes, scopes=tree(p1={"limit": limit}))
+    plan = reconcile(world, 0.0)
+    assert [type(op) for op in plan.ops] == [Start] * len(plan.ops)
+    after = applied(world, plan)
+    used = [uuid[0] for replica in after.replicas for uuid in replica.cards]
+    assert sorted(used) == ["a", "a", "a", "b", "b"]  # three of 20 GiB count as one card of 80 GiB
+    assert [wait.code for wait in plan.waits] == ["over_limit"]
+    assert reconcile(after, 1.0).ops == ()
