@@ -51,7 +51,7 @@ class Habits:
 
 KINDS = (
     "node_off", "node_on", "node_cordon", "node_drain", "node_free", "card_bad", "card_good", "foreign", "model_add",
-    "model_drop", "model_change", "profile_change",
+    "model_drop", "model_change", "model_retry", "model_restart", "profile_change",
 )  # fmt: skip
 
 

@@ -305,5 +305,7 @@ def _happening(part: Part, nodes: Mapping[str, NodeView], models: Mapping[str, M
             values["klass"] = Klass[part.one_of("class", [item.name.lower() for item in Klass]).upper()].value
         if part.has("base"):
             values["base"] = part.whole("base", 1)
+    if kind == "model_restart":
+        values["in_place"] = part.flag("in_place")
     part.done()
     return Happening(at=at, kind=kind, subject=subject, card=card, values=values)

@@ -103,7 +103,9 @@ class Machines:
         engine = self.engines.get(replica.id)
         if not replica.run:
             return self._ending(replica, engine, now)
-        if engine is None or engine.generation != replica.generation:
+        if engine is not None and engine.generation != replica.generation:
+            return self._begin(replace(replica, attempt=0, proven=0), model, now, failures=0)
+        if engine is None:  # new, or its node was off
             return self._begin(replica, model, now, failures=0)
         if now < engine.due:
             return replica
@@ -114,7 +116,7 @@ class Machines:
             return _changed(replica, _BACKOFF, now, code="engine_failed", message=text)
         if replica.state is _STARTING:
             engine.failures = 0
-            return _changed(replica, _READY, now, code="", message="")
+            return _changed(replace(replica, proven=replica.attempt), _READY, now, code="", message="")
         if replica.state is _BACKOFF:
             return self._begin(replica, model, now, failures=engine.failures)
         return replica

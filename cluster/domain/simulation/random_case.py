@@ -189,7 +189,9 @@ def _happenings(
 
 
 def _one(moment: float, end: float, node: NodeView, model: ModelView, dice: Dice) -> list[Happening]:
-    kind = dice.pick(("off", "off", "maintenance", "card", "foreign", "change", "change", "profile", "drop"))
+    kind = dice.pick(
+        ("off", "off", "maintenance", "card", "foreign", "change", "change", "profile", "drop", "retry", "restart")
+    )
     if kind == "off":
         return [
             Happening(at=moment, kind="node_off", subject=node.name),
@@ -216,6 +218,11 @@ def _one(moment: float, end: float, node: NodeView, model: ModelView, dice: Dice
         ]
     if kind == "profile":
         return [Happening(at=moment, kind="profile_change", subject=model.name)]
+    if kind == "restart":
+        values = {"in_place": dice.chance(0.5)}
+        return [Happening(at=moment, kind="model_restart", subject=model.name, values=values)]
+    if kind == "retry":
+        return [Happening(at=moment, kind="model_retry", subject=model.name)]
     if kind == "drop":
         return [Happening(at=moment, kind="model_drop", subject=model.name)]
     values = {"klass": int(dice.pick(tuple(Klass)))} if dice.chance(0.5) else {"base": dice.whole(0, 3)}

@@ -15,7 +15,7 @@ from cluster.domain.simulation.dice import Dice
 from cluster.domain.simulation.figures import Figures
 from cluster.domain.simulation.machines import Machines
 from cluster.domain.simulation.watch import Violation, Watch
-from cluster.domain.types import Claim, Klass, ReplicaView, World
+from cluster.domain.types import Claim, Klass, ReplicaView, Standing, World
 
 EPOCH = 1_800_000_000.0
 """Unix time at which every run starts."""
@@ -113,7 +113,7 @@ class Simulation:
 
     def _happen(self, what: Happening) -> None:
         self.log.append(f"{self.moment:7.0f} -- {what.kind} {what.subject}")
-        if what.kind in ("model_add", "model_drop", "model_change", "profile_change"):
+        if what.kind.startswith(("model_", "profile_")):
             self._order(what)
             return
         self.watch.disturbed_node(self.machines.happen(what, self.now), self.replicas.values(), self.now)
@@ -131,6 +131,21 @@ class Simulation:
             self._changes += 1
             profiles = tuple(replace(item, digest=f"{item.digest}+{self._changes}") for item in model.profiles)
             self.models[model.id] = replace(model, profiles=profiles)
+        elif model is not None and what.kind == "model_retry":
+            plain = Standing()
+            standing = replace(
+                model.standing,
+                failures=0,
+                parked_at=None,
+                parked_digest=plain.parked_digest,
+                parked_code=plain.parked_code,
+                parked_message=plain.parked_message,
+            )
+            self.models[model.id] = replace(model, standing=standing)
+        elif model is not None and what.kind == "model_restart":
+            names = tuple(item.name_now for item in self.replicas.values() if item.model_id == model.id and item.run)
+            standing = replace(model.standing, restarting=names, in_place=bool(what.values.get("in_place")))
+            self.models[model.id] = replace(model, standing=standing)
         elif model is not None:
             values = dict(what.values)
             if "klass" in values:

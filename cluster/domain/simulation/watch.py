@@ -22,6 +22,8 @@ HOLD = 60.0
 """Seconds in which nothing that was done is undone, unless something from outside asks for it."""
 GROWN_HOLD = 540.0
 """The same for a replica that was added under load: quiet must last ten minutes before it is taken back."""
+TURN = 30.0
+"""Seconds that a model on demand keeps its room from others of its class."""
 STARVING = 900.0
 """Seconds that a model may wait for room that a lower class holds."""
 LOOK_EVERY = 300.0
@@ -91,7 +93,9 @@ class Watch:
         model = board.model(replica.model_id)
         if model is None or board.state(replica) in _OUT or board.to_move(replica):
             return
-        if all(replica.digest != item.digest for item in model.profiles) or replica.id in model.standing.restarting:
+        if all(replica.digest != item.digest for item in model.profiles) or model.restarts(replica):
+            return
+        if model.standing.parked_at is not None:
             return
         self._stopped[model.id] = now
         began, grown = self._started.get(replica.id, (0.0, False))
@@ -127,7 +131,7 @@ class Watch:
                 ):
                     text = f"{victim.id} of {owner.name} within the guarantee of {scopes[scope].name} for {model.name}"
                     self.say(now, "guarantee_broken", text)
-        if owner.klass >= model.klass and not self._grown_for_base(victim, owner, model, board):
+        if owner.klass >= model.klass and not self._among_equals(victim, owner, model, board, now):
             own = [scope for scope in mine if scope not in theirs]
             if not any(_is_short(board, scopes, scope) for scope in own):
                 text = f"{victim.id} of {owner.name} ({owner.klass.name}) for {model.name} ({model.klass.name})"
@@ -143,9 +147,16 @@ class Watch:
             self.say(now, "flapping", text)
         self._taken[(owner.id, model.id)] = now
 
-    def _grown_for_base(self, victim: ReplicaView, owner: ModelView, model: ModelView, board: Board) -> bool:
-        least = max(model.base, int(model.on_demand and model.target > 0))
-        return owner.klass == model.klass and victim.grown and len(running(board, model.id)) < least
+    def _among_equals(self, victim: ReplicaView, owner: ModelView, model: ModelView, board: Board, now: float) -> bool:
+        """Whether one that has less than it shall have without load may have what another of its class got under load, or,
+        on demand, has had for its turn, or what nobody waits for any more."""
+        if owner.klass != model.klass or len(running(board, model.id)) >= model.least:
+            return False
+        if victim.grown or board.state(victim) is ReplicaState.FAILED:
+            return True
+        if not owner.on_demand:
+            return False
+        return victim.state is not ReplicaState.READY or now - victim.state_since >= TURN
 
     # --- each plan, once it is done
 

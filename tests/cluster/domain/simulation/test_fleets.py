@@ -1,0 +1,83 @@
+"""Fleets by chance: whatever they are and whatever happens, no rule of the scheduler is broken.
+
+A failure names its seed: `llmgw simulate --seed 17 --log` shows that run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pytest
+
+from cluster.domain.simulation.random_case import random_case
+from cluster.domain.simulation.run import EPOCH, Outcome, simulate
+
+ORDINARY, PROVE, LARGE = 32, 560, 8
+
+
+def seeds(first: int, count: int) -> Iterable[int]:
+    chosen = os.environ.get("SIM_SEED")
+    return [int(chosen)] if chosen else range(first, first + count)
+
+
+def clean(outcome: Outcome) -> None:
+    told = "\n".join(f"  {item.at - EPOCH:7.0f} {item.rule}: {item.text}" for item in outcome.violations[:8])
+    assert not outcome.violations, f"llmgw simulate --seed {outcome.case.seed}\n{told}"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_rule_is_broken_on_fleets_by_chance(part: int) -> None:
+    for seed in seeds(part * ORDINARY // 4, ORDINARY // 4):
+        clean(simulate(random_case(seed)))
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("part", range(8))
+def test_no_rule_is_broken_on_many_fleets_by_chance(part: int) -> None:
+    for seed in seeds(1_000 + part * PROVE // 8, PROVE // 8):
+        clean(simulate(random_case(seed)))
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1500)
+def test_no_rule_is_broken_on_large_fleets() -> None:
+    for seed in seeds(5_000, LARGE):
+        clean(simulate(random_case(seed, nodes=400, models=60)))
+
+
+def test_a_seed_gives_the_same_run_each_time() -> None:
+    first, again, other = (simulate(random_case(seed)) for seed in (3, 3, 4))
+    assert first.log == again.log
+    assert first.figures == again.figures
+    assert first.world == again.world
+    assert first.log != other.log
+
+
+def test_the_fleets_by_chance_are_of_all_kinds() -> None:
+    cases = [random_case(seed) for seed in range(ORDINARY)]
+    nodes = [node for case in cases for node in case.nodes]
+    ways = [profile for case in cases for model in case.models for profile in model.profiles]
+    assert len({card.klass for node in nodes for card in node.cards}) >= 6
+    assert any(not node.cards for node in nodes)
+    assert any(node.fabric for node in nodes)
+    assert any(case.scopes for case in cases)
+    assert any(case.twice for case in cases)
+    assert {case.pack for case in cases} == {True, False}
+    assert {(way.cards > 1, way.even, way.span > 1) for way in ways} >= {
+        (False, False, False), (True, False, False), (True, True, False), (True, True, True),
+    }  # fmt: skip
+    kinds = {item.kind for case in cases for item in case.happenings}
+    assert kinds >= {"node_off", "node_on", "node_drain", "card_bad", "foreign", "model_add", "model_drop"}
+    assert kinds >= {"model_change", "profile_change", "model_retry", "model_restart"}
+
+
+def test_the_runs_reach_what_they_are_to_prove() -> None:
+    ops, codes = set(), set()
+    for seed in range(ORDINARY // 2):
+        figures = simulate(random_case(seed)).figures
+        ops |= figures.ops.keys()
+        codes |= figures.waits.keys()
+    assert ops >= {"start", "stop", "remove", "renew", "remember", "grown", "preempted", "keep"}
+    assert codes >= {"no_room_now", "node_offline", "model_parked"}

@@ -1,0 +1,45 @@
+"""`llmgw simulate` as people meet it: it needs no server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.llmgw_site.cli.conftest import Llmgw
+
+
+def test_a_fleet_by_chance_is_tried_and_told_in_words(command: Llmgw) -> None:
+    done = command("simulate", "--seed", "3", "--nodes", "4", "--models", "3", "--hours", "0.2")
+    assert done.code == 0, done.err
+    assert "seed 3: 4 nodes" in done.out
+    assert "violations  none" in done.out
+
+
+def test_equal_seeds_give_equal_figures(command: Llmgw) -> None:
+    runs = [command("simulate", "--seed", str(seed), "--hours", "0.2", "--log", "--json").out for seed in (5, 5, 6)]
+    assert runs[0] == runs[1]
+    found = json.loads(runs[0])
+    assert found["seed"] == 5
+    assert found["violations"] == []
+    assert len(found["series"]["ready"]) == 36
+    assert found["log"]
+    assert runs[2] != runs[0]
+
+
+def test_the_example_can_be_printed_and_tried(command: Llmgw, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.json"
+    file.write_text(command("simulate", "--example").out)
+    done = command("simulate", str(file))
+    assert done.code == 0, done.err
+    assert "10 nodes, 32 cards" in done.out
+
+
+def test_what_is_wrong_with_a_description_is_one_line_with_its_place(command: Llmgw, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.json"
+    file.write_text('{"nodes": [{"name": "a", "cores": "many"}]}')
+    done = command("simulate", str(file))
+    assert (done.code, "nodes[0].cores has to be a number" in done.err) == (2, True)
+    file.write_text("{")
+    assert command("simulate", str(file)).code == 2
+    missing = command("simulate", str(tmp_path / "none.json"))
+    assert (missing.code, "No such file" in missing.err) == (4, True)
