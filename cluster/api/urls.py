@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from cluster.api.headroom import ModelHeadroom
 from cluster.api.orders import ModelOrders
 from cluster.api.quotas import Quotas
 from cluster.api.resources import ModelResources
@@ -29,6 +30,7 @@ urlpatterns = [
     path("models/<path:ref>/scale", ModelOrders.as_view({"post": "scale"}), name="model-scale"),
     path("models/<path:ref>/target", ModelOrders.as_view({"post": "target"}), name="model-target"),
     path("models/<path:ref>/resources", ModelResources.as_view({"get": "retrieve"}), name="model-resources"),
+    path("models/<path:ref>/headroom", ModelHeadroom.as_view({"get": "retrieve"}), name="model-headroom"),
     path("models/<path:ref>/why", ModelOrders.as_view({"get": "why"}), name="model-why"),
     path("replicas", ReplicaList.as_view({"get": "list"}), name="replicas"),
     path("replicas/<str:ref>", Replicas.as_view({"get": "retrieve"}), name="replica"),

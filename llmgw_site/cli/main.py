@@ -17,6 +17,7 @@ NOUNS = {
     "model": "llmgw_site.cli.models",
     "provider": "llmgw_site.cli.providers",
     "quota": "llmgw_site.cli.quotas",
+    "headroom": "llmgw_site.cli.headroom",
     "key": "llmgw_site.cli.keys",
     "token": "llmgw_site.cli.tokens",
     "jobs": "llmgw_site.cli.jobs",

@@ -1,0 +1,112 @@
+"""Headroom: how many more replicas of a model fit now, what stands in the way of one more, and who would really make room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from cluster.domain.board import Board
+from cluster.domain.place import NoPlace, Placer
+from cluster.domain.plan import Start, do, running
+from cluster.domain.preempt import Taker, Victim
+from cluster.domain.quotas import Ledger
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import ModelView, World
+
+MOST = 100
+"""Replicas that are counted; that there is room for more of them is only said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """So many more replicas fit on a node, as this profile. Those that span nodes count at their first."""
+
+    node: str
+    profile: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headroom:
+    """Room for more replicas of a model.
+
+    `fits`: how many more; `counted` False: at least so many. `allowed`: how many more it may have by its own maximum.
+    `code`, `message`: what stands in the way of one more than fit. `victims`: replicas that would be stopped for that one,
+    if it were wanted: each is needed, and together they are enough. `reason`: who they are and why they give way.
+    """
+
+    fits: int
+    counted: bool = True
+    allowed: int = 0
+    places: tuple[Places, ...] = ()
+    code: str = ""
+    message: str = ""
+    victims: tuple[Victim, ...] = ()
+    reason: str = ""
+
+
+def headroom(world: World, model: ModelView, now: float, *, most: int = MOST) -> Headroom:
+    """Room for more replicas of a model in this world.
+
+    1. a provider answers for it: none is placed
+    2. one after the other is placed as a plan would place it, up to `most`; room that is kept for it is for these
+    3. a limit of its owner ends it, with its sums: nobody has to give way for it then
+    4. no node has room: if others hold it, whoever would be stopped for one more is named
+    """
+    if model.external:  # 1
+        text = f"a provider answers for {model.name}: nothing of it is placed on nodes"
+        return Headroom(fits=0, code="external_model", message=text)
+    board = Board(world)
+    placer, ledger = Placer(board), Ledger(board)
+    allowed = max(0, model.limit - len(running(board, model.id)))
+    failed = {(item.node_id, item.digest) for item in board.of_model(model.id) if item.state is ReplicaState.FAILED}
+    board.claim(model.id, None)
+    slots = {item.slot for item in board.of_model(model.id)}
+    found: Counter[tuple[str, str]] = Counter()
+    while found.total() < most:  # 2
+        place = placer.place(model, failed=failed)
+        if isinstance(place, NoPlace):
+            return _full(board, placer, ledger, model, now, place, found, allowed)  # 4
+        over = ledger.over_limit(model, place.shares)
+        if over:  # 3
+            return Headroom(fits=found.total(), allowed=allowed, places=_places(found), code="over_limit", message=over)
+        slot = max(slots, default=-1) + 1
+        slots.add(slot)
+        start = Start(
+            model_id=model.id,
+            profile_id=place.profile.id,
+            slot=slot,
+            digest=place.profile.digest,
+            shares=place.shares,
+            reason="",
+        )
+        do(start, board)
+        found[place.node.name, place.profile.name] += 1
+    return Headroom(fits=found.total(), counted=False, allowed=allowed, places=_places(found))
+
+
+def _full(
+    board: Board,
+    placer: Placer,
+    ledger: Ledger,
+    model: ModelView,
+    now: float,
+    nowhere: NoPlace,
+    found: Counter[tuple[str, str]],
+    allowed: int,
+) -> Headroom:
+    eviction = Taker(board, placer, ledger, now).make_room(model) if nowhere.busy else None
+    return Headroom(
+        fits=found.total(),
+        allowed=allowed,
+        places=_places(found),
+        code=nowhere.code,
+        message=nowhere.message,
+        victims=eviction.victims if eviction is not None else (),
+        reason=eviction.reason if eviction is not None else "",
+    )
+
+
+def _places(found: Counter[tuple[str, str]]) -> tuple[Places, ...]:
+    """In the order in which they would be used first."""
+    return tuple(Places(node=node, profile=profile, count=count) for (node, profile), count in found.items())
