@@ -81,10 +81,11 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     standings = {row.model_id: row for row in ModelStanding.objects.all()}
     catalogue = catalog.model_views()
     setup = cluster_setup()
-    rows = Node.objects.filter(removed_at__isnull=True).order_by("name", "id")
-    nodes = tuple(node_view(node, setup, listening, now) for node in rows)
+    rows = list(Node.objects.filter(removed_at__isnull=True).order_by("name", "id"))
     found = list(Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
     replicas, used = tuple(replica_view(row) for row in found), _used(found)
+    held = _held(replicas)
+    nodes = tuple(node_view(node, setup, listening, now, held) for node in rows)
     sizes = measured()
     models = tuple(
         _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
@@ -193,7 +194,20 @@ def is_member(node_id: str) -> bool:
     return Node.objects.filter(id=node_id, removed_at__isnull=True).exists()
 
 
-def node_view(node: Node, setup: Setup, listening: health.Listening, now: float) -> NodeView:
+def _held(replicas: Iterable[ReplicaView]) -> dict[str, int]:
+    """Bytes of each card, by UUID, that replicas hold."""
+    held: dict[str, int] = {}
+    for replica in replicas:
+        for share in replica.shares:
+            for uuid, size in share.cards:
+                held[uuid] = held.get(uuid, 0) + size
+    return held
+
+
+def node_view(
+    node: Node, setup: Setup, listening: health.Listening, now: float, held: Mapping[str, int] | None = None
+) -> NodeView:
+    """`held`: bytes of each card that replicas hold, where decisions are made from the view."""
     hardware: dict[str, Any] = node.hardware
     return NodeView(
         id=node.id,
@@ -207,19 +221,23 @@ def node_view(node: Node, setup: Setup, listening: health.Listening, now: float)
         modules=_modules(node, setup),
         maintenance=node.maintenance,
         maintenance_why=node.maintenance_why,
-        cards=tuple(_card_view(item, node.cards_maintenance) for item in hardware.get("cards", ())),
+        cards=tuple(_card_view(item, node.cards_maintenance, held or {}) for item in hardware.get("cards", ())),
         labels=node.labels,
         fabric=node.fabric,
     )
 
 
-def _card_view(report: Mapping[str, Any], maintenance: Mapping[str, Any]) -> CardView:
+def _card_view(report: Mapping[str, Any], maintenance: Mapping[str, Any], held: Mapping[str, int]) -> CardView:
+    """Where the driver does not tell whose its memory is, what is used beyond what replicas hold counts as others'."""
     uuid = report["uuid"]
+    foreign = report.get("memory_foreign")
+    if foreign is None:
+        foreign = max(0, (report.get("memory_used") or 0) - held.get(uuid, 0))
     return CardView(
         uuid=uuid,
         klass=report.get("name", ""),
         memory_total=report.get("memory_total") or 0,
-        foreign=report.get("memory_foreign") or 0,
+        foreign=foreign,
         problem=report.get("problem", ""),
         maintenance=maintenance.get(uuid, {}).get("state", ""),
     )

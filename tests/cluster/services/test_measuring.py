@@ -11,7 +11,7 @@ import pytest
 from cluster import selectors
 from cluster.models import Measurement, Replica
 from cluster.services import apply, measuring
-from cluster.wire import CardReport, Hardware, ReplicaReport
+from cluster.wire import CardReport, ReplicaReport
 from llmgw_site.lib.units import GIB, MIB
 from tests.cluster.rows import HARDWARE, Machine, a_model_row
 
@@ -133,4 +133,16 @@ def test_a_card_way_whose_memory_is_not_declared_is_estimated_with_its_layers() 
     assert GIB < found.card_memory < 4 * GIB
     assert 0 < found.layer < GIB // 5
     assert 0 < found.memory < GIB + 512 * MIB
-    assert isinstance(HARDWARE, Hardware)
+
+
+def test_where_the_driver_does_not_tell_whose_memory_it_is_what_replicas_do_not_hold_is_others() -> None:
+    machine = Machine("gpu")
+    card = CardReport(uuid="GPU-1", name="H100", memory_total=80 * GIB, memory_used=10 * GIB)
+    machine.heartbeat(hardware=replace(HARDWARE, cards=(card,)))
+    a_model_row("large", profile={"gpus_per_node": 1, "card_memory": 40 * GIB, "memory": GIB})
+    assert selectors.world().nodes[0].cards[0].foreign == 10 * GIB
+    planned()
+    for used, foreign in ((10, 0), (50, 10)):  # it loads; then it has what it holds, and the others still have theirs
+        card = replace(card, memory_used=used * GIB)
+        machine.heartbeat(hardware=replace(HARDWARE, cards=(card,)))
+        assert selectors.world().nodes[0].cards[0].foreign == foreign * GIB
