@@ -42,7 +42,13 @@ def asked(order: Demand, *, now: float) -> DemandAnswer:
 
 
 def _begin(row: Model, now: float) -> DemandAnswer:
-    """A request has come that nobody has spoken for yet."""
+    """A request has come that nobody has spoken for yet. What was answered a moment ago takes no lock."""
+    model, found = _view(row, ModelStanding.objects.filter(model_id=row.pk).first(), now)
+    last = found.attempt_at
+    if last is not None and not demand.at_rest(model):
+        verdict = _verdict(model, found, last, now)
+        if verdict.over and demand.attempt_for(model, found, verdict.stage, now) == last:
+            return _answer(verdict, last)
     with plan_lock():  # a plan that remembers something of the model must not take the order back
         standing = ModelStanding.objects.filter(model_id=row.pk).first()
         model, found = _view(row, standing, now)

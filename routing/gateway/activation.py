@@ -36,6 +36,10 @@ PATIENCE = 3.0
 LOST_AFTER = 30.0
 """Seconds without any controller after which waiting is given up: they would have said by now what becomes of it."""
 
+AGAIN = 1.0
+"""Seconds in which further requests are told what the last one was: however often somebody asks for what cannot start,
+controllers are asked once a second."""
+
 Up = Callable[[bool], bool]
 """Whether a request of the model would find a place now. True: controllers say that it is ready, so a node of which
 nothing better is known will do."""
@@ -71,6 +75,7 @@ class Activation:
         self._config = config
         self._controllers = controllers
         self._loads: dict[str, _Load] = {}
+        self._told: dict[str, tuple[float, Refused]] = {}  # by model: when its last attempt came to nothing, and why
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -83,6 +88,9 @@ class Activation:
         `until`: by the loop's time. Cancelled where the client leaves: then it counts no longer as waiting.
         """
         loop = asyncio.get_running_loop()
+        told = self._lately(loop.time()).get(name)
+        if told is not None:
+            return told[1]
         load = self._loads.get(name)
         if load is None or load.over.done():
             load = self._loads[name] = _Load(name, loop.create_future())
@@ -97,6 +105,12 @@ class Activation:
             load.waiting -= 1
             if not load.waiting:
                 self._forget(load)
+
+    def _lately(self, now: float) -> dict[str, tuple[float, Refused]]:
+        """Attempts that came to nothing a moment ago."""
+        if self._told:
+            self._told = {name: item for name, item in self._told.items() if now - item[0] < AGAIN}
+        return self._told
 
     def _forget(self, load: _Load) -> None:
         if self._loads.get(load.name) is load:
@@ -118,6 +132,8 @@ class Activation:
         except Exception as error:
             event(log, "activation_failed", level=logging.ERROR, model=load.name, error=repr(error))
             outcome = no_controller(load.name)
+        if outcome is not None:
+            self._told[load.name] = asyncio.get_running_loop().time(), outcome
         if not load.over.done():
             load.over.set_result(outcome)
 

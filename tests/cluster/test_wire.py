@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cluster import wire
 from cluster.wire import Heartbeat, Wanted, WireError, from_dict, to_dict
 
-MESSAGES = [Heartbeat, Wanted, wire.UsageBatch, wire.EnginesFile, wire.Load]
+MESSAGES = [Heartbeat, Wanted, wire.UsageBatch, wire.EnginesFile, wire.Load, wire.Demand, wire.DemandAnswer]
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
@@ -26,7 +26,7 @@ st.register_type_strategy(int, st.integers(-(2**53), 2**53))
 st.register_type_strategy(str, texts)
 
 
-@pytest.mark.parametrize("kind", [Heartbeat, Wanted, wire.EnginesFile, wire.Load])
+@pytest.mark.parametrize("kind", [Heartbeat, Wanted, wire.EnginesFile, wire.Load, wire.Demand, wire.DemandAnswer])
 def test_a_message_survives_the_trip(kind: type) -> None:
     @given(messages(kind))
     def trip(message: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from catalog.models import Model
 from cluster import selectors, signals
@@ -118,6 +120,32 @@ def test_a_later_request_for_what_had_no_place_makes_one_fresh_attempt(
     ModelStanding.objects.update(why_at=second.attempt)
     assert ask(attempt=second.attempt).state == "nowhere"
     assert ask(attempt=first.attempt).state == "nowhere"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_controllers_that_are_asked_at_once_make_one_attempt(woken: list[str]) -> None:
+    machine = Machine()
+    machine.heartbeat()
+    asleep()
+    gate = threading.Barrier(4)
+    answers: list[DemandAnswer] = []
+
+    def gateway(number: int) -> None:
+        try:
+            gate.wait()
+            answers.append(ask(now=1000.0 + number))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=gateway, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 4
+    assert len({answer.attempt for answer in answers}) == 1
+    assert len(woken) == 1
+    assert ModelStanding.objects.get().version == 4
 
 
 def test_a_start_that_failed_is_told_at_once(machine: Machine) -> None:

@@ -27,6 +27,7 @@ NO_ROOM = {"code": "no_memory_now", "message": "one: it needs 4.0 GiB of memory 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activation, "POLL", 0.05)
     monkeypatch.setattr(activation, "LOOK", 0.01)
+    monkeypatch.setattr(activation, "AGAIN", 0.0)
 
 
 @asynccontextmanager
@@ -151,6 +152,21 @@ async def test_a_later_request_is_a_new_attempt(tmp_path: Path) -> None:
         assert [order["attempt"] for order in brain.orders[:2]] == [None, None]
         come_up(town, worker)
         assert (await asking).status_code == 200
+
+
+async def test_whoever_asks_again_and_again_for_what_cannot_start_asks_controllers_once_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activation, "AGAIN", 3600.0)
+    async with resting(tmp_path) as (_, front, _, brain):
+        brain.say("nowhere", **NO_ROOM)
+        answers = [await front.chat() for _ in range(10)]
+        assert {answer.status_code for answer in answers} == {503}
+        assert {answer.json()["error"]["message"] for answer in answers} == {answers[0].json()["error"]["message"]}
+        assert len(brain.orders) == 1
+        monkeypatch.setattr(activation, "AGAIN", 0.0)
+        await front.chat()
+        assert len(brain.orders) == 2
 
 
 async def test_without_a_controller_it_is_said_at_once_and_what_runs_is_answered(tmp_path: Path) -> None:
