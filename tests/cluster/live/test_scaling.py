@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,22 +14,22 @@ from tests.processes import fair, wait_for
 
 
 @contextmanager
-def pressure(three: Three, model: str, *, clients: int) -> Iterator[list[int]]:
-    """So many clients that ask again and again; the statuses of their answers."""
-    over, statuses = threading.Event(), []
+def pressure(three: Three, model: str, *, clients: int) -> Iterator[list[str]]:
+    """So many clients that ask again and again; what they were told instead of an answer."""
+    over = threading.Event()
+    refusals: list[str] = []
 
     def client() -> None:
         while not over.is_set():
             answer = three.chat(model, timeout=60, max_tokens=200, ignore_eos=True)
-            statuses.append(answer.status_code)
             if answer.status_code != 200:
-                print(answer.text)  # shown where the test fails
+                refusals.append(answer.text)
 
     threads = [threading.Thread(target=client) for _ in range(clients)]
     for thread in threads:
         thread.start()
     try:
-        yield statuses
+        yield refusals
     finally:
         over.set()
         for thread in threads:
@@ -48,9 +47,9 @@ def test_requests_that_wait_add_a_replica_and_quiet_takes_it_back(three: Three) 
     wait_for(lambda: len(three.ready("tiny")) == 1, seconds=fair(30), what="the first replica")
     wait_for(lambda: three.chat("tiny", timeout=60).status_code == 200, seconds=fair(30), what="an answer")
     first = three.ready("tiny")
-    with pressure(three, "tiny", clients=8) as statuses:
+    with pressure(three, "tiny", clients=8) as refusals:
         wait_for(lambda: len(three.ready("tiny")) == 2, seconds=fair(60), what="a second replica")
-    assert set(statuses) == {200}
+    assert refusals == []
     wait_for(lambda: three.ready("tiny") == first, seconds=fair(60), what="one replica again")
     reasons = [item["why"] for item in why(three, "tiny")["decisions"] if item["kind"] == "model_decided"]
     assert reasons[0].endswith("one replica less")
@@ -94,10 +93,10 @@ def test_a_restart_under_load_loses_no_request(three: Three) -> None:
     wait_for(lambda: len(three.ready("tiny")) == 1, seconds=fair(30), what="the first replica")
     wait_for(lambda: three.chat("tiny", timeout=60).status_code == 200, seconds=fair(30), what="an answer")
     old = three.replicas("tiny")[0]["id"]
-    with pressure(three, "tiny", clients=2) as statuses:
+    with pressure(three, "tiny", clients=2) as refusals:
         row = three.api().find("models", "tiny", noun="model")
         assert three.api().post(f"models/{row['id']}/restart", {}) == {"replicas": 1}
         done = lambda: [item["id"] for item in three.replicas("tiny") if item["state"] == "ready"] != [old]  # noqa: E731
         wait_for(lambda: done() and len(three.replicas("tiny")) == 1, seconds=fair(60), what="a new replica alone")
-    assert Counter(statuses).keys() == {200}, statuses
+    assert refusals == []
     assert why(three, "tiny")["standing"]["restarting"] == []
