@@ -29,7 +29,7 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
         model = Model
         fields = [
             "name", "description", "enabled", "replicas", "weights_path", "weights_sha256", "provider", "provider_model",
-            "embeddings", "first_byte_timeout", "idle_timeout", "project"
+            "embeddings", "first_byte_timeout", "idle_timeout", "project", "team", "organisation",
         ]  # fmt: skip
 
     def clean(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class ModelPages(ServicePages):
     form = ModelForm
     inlines = [ProfileInline]
     actions = ["enable_selected", "disable_selected"]
-    list_display = ["name", "state", "replicas", "engine", "shape", "size", "project", "created_at"]
+    list_display = ["name", "state", "replicas", "engine", "shape", "size", "owner", "created_at"]
     list_filter = ["enabled", "embeddings", "profiles__engine"]
     search_fields = ["name", "id", "description"]
     readonly_fields = ["id", "weights_size", "facts", "created_at", "updated_at"]
@@ -108,6 +108,9 @@ class ModelPages(ServicePages):
         if row.provider is not None:
             return f"provider {row.provider.name}"
         return ", ".join(sorted({profile.engine for profile in row.profiles.all() if profile.enabled})) or "-"
+
+    def owner(self, row: Model) -> str:
+        return str(row.project or row.team or row.organisation or "-")
 
     def shape(self, row: Model) -> str:
         parts = [row.facts.get("architecture"), row.facts.get("quantization")]

@@ -325,3 +325,25 @@ def test_who_may_only_look_can_only_look() -> None:
     model.refresh_from_db()
     assert model.enabled
     assert client.get(url("apikey")).status_code == 403
+
+
+def test_a_model_is_given_to_a_team_and_has_one_owner(console: Client) -> None:
+    project = a_project()
+    model = a_model(weights_path=str(tiny_gguf()))
+    path = url("model", model.pk, "change")
+
+    def save(**owner: str) -> Any:
+        form = console.get(path).context["adminform"].form
+        values = {name: form.initial.get(name) for name in form.fields}
+        management = {f"profiles-{name}": 0 for name in ("TOTAL_FORMS", "INITIAL_FORMS", "MIN_NUM_FORMS", "MAX_NUM_FORMS")}
+        kept = {name: value for name, value in values.items() if value not in (None, False)}
+        return console.post(path, {**kept, **management, **owner}, follow=True)
+
+    save(team=project.team.pk)
+    model.refresh_from_db()
+    assert model.team == project.team
+    assert str(project.team) in console.get(url("model")).content.decode()
+    assert "A model has one owner" in save(project=project.pk).content.decode()
+    save(team="", project=project.pk)
+    model.refresh_from_db()
+    assert (model.project, model.team) == (project, None)
