@@ -12,6 +12,7 @@ from cluster.domain.preempt import Taker, Victim
 from cluster.domain.quotas import Ledger
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, World
+from cluster.domain.within import place_within
 
 MOST = 100
 """Replicas that are counted; that there is room for more of them is only said."""
@@ -64,12 +65,9 @@ def headroom(world: World, model: ModelView, now: float, *, most: int = MOST) ->
     slots = {item.slot for item in board.of_model(model.id)}
     found: Counter[tuple[str, str]] = Counter()
     while found.total() < most:  # 2
-        place = placer.place(model, failed=failed)
-        if isinstance(place, NoPlace):
-            return _full(board, placer, ledger, model, now, place, found, allowed)  # 4
-        over = ledger.over_limit(model, place.shares)
-        if over:  # 3
-            return Headroom(fits=found.total(), allowed=allowed, places=_places(found), code="over_limit", message=over)
+        place = place_within(placer, ledger, model, failed=failed)
+        if isinstance(place, NoPlace):  # 3, 4
+            return _full(board, placer, ledger, model, now, place, found, allowed)
         slot = max(slots, default=-1) + 1
         slots.add(slot)
         start = Start(

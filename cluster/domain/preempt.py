@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
 from cluster.domain.board import Board
-from cluster.domain.feasible import BUSY, passing
+from cluster.domain.feasible import BUSY, of_class, passing
 from cluster.domain.place import Placement, Placer, ranks
 from cluster.domain.quotas import Ledger
 from cluster.domain.room import Room
 from cluster.domain.shares import share_of
 from cluster.domain.tally import Tally
-from cluster.domain.types import ModelView, ProfileView, ReplicaView
+from cluster.domain.types import ModelView, ProfileView, ReplicaView, Share
 from cluster.domain.victims import (
     GRACE,
     Asker,
@@ -22,6 +22,7 @@ from cluster.domain.victims import (
     Herd,
     asker,
     ground_of,
+    like,
     may_borrow,
     model_ground,
     size_of,
@@ -105,13 +106,16 @@ class Taker:
         ranked = self.placer.ranked(asked.model, profile)
         return any(passing(room, profile, asked.model) in BUSY for room in ranked.possible)
 
-    def _best(self, asked: Asker, profile: ProfileView) -> _Found | None:
-        """The cheapest place for one way to run the model."""
+    def _best(self, asked: Asker, wanted: ProfileView) -> _Found | None:
+        """The cheapest place for one way to run the model, within the limits of its owner."""
+        profile = self._within(asked.model, wanted)
+        if profile is None:
+            return None
         possible = {room.node.id: room for room in self.placer.ranked(asked.model, profile).possible}
         if not possible:
             return None
         places = _Places(self.board, asked.model, profile, possible)
-        for level, victims in enumerate(self._levels(asked, profile)):
+        for level, victims in enumerate(self._levels(asked, profile, possible)):
             for victim in victims:
                 places.add(level, victim)
             tried = works = 0
@@ -127,9 +131,26 @@ class Taker:
                 return best
         return None
 
-    def _levels(self, asked: Asker, profile: ProfileView) -> Iterator[Iterable[ReplicaView]]:
+    def _within(self, model: ModelView, profile: ProfileView) -> ProfileView | None:
+        """The profile on the classes of cards that the limits of its owner leave it; None where they leave none."""
+        plain = Share(node_id="", memory=profile.memory, cores=profile.threads)
+        if self.ledger.over_limit(model, (plain,) * profile.span):
+            return None
+        if not profile.cards or not model.owner:
+            return profile
+        samples: dict[str, Share] = {}
+        for room in self.placer.ranked(model, profile).possible:
+            for card in of_class(profile, room.node.cards):
+                if card.klass not in samples:
+                    samples[card.klass] = like(self.board, replace(profile, card_classes=(card.klass,)), room.node.id)
+        left = [key for key, share in samples.items() if not self.ledger.over_limit(model, (share,) * profile.span)]
+        if len(left) == len(samples):
+            return profile
+        return replace(profile, card_classes=tuple(sorted(left))) if left else None
+
+    def _levels(self, asked: Asker, profile: ProfileView, possible: Container[str]) -> Iterator[Iterable[ReplicaView]]:
         """Replicas that leave already; then those that may be taken, equally dear ones together, the cheapest first.
-        Of those the newest first: it has warmed up the least."""
+        Of those the newest first: it has warmed up the least. Whoever is on no node that helps is passed over."""
         yield list(self.herd.leaving.values())
         found = []
         for other in self.board.world.models:
@@ -140,7 +161,9 @@ class Taker:
         for _, alike in groupby(found, key=lambda item: item[0]):
             yield (
                 now
-                for item in sorted((item for _, _, group in alike for item in group), key=_newest, reverse=True)
+                for item in sorted(
+                    _on(possible, (item for _, _, group in alike for item in group)), key=_newest, reverse=True
+                )
                 if (now := self.board.replica(item.id)) is not None
                 and ground_of(self.board, self.ledger, asked, now, profile) is not None
             )
@@ -188,6 +211,15 @@ class Taker:
                 found = _Found(cost=(*_cost(board, victims), *places.key(rooms)), eviction=eviction)
         board.back(mark)
         return found
+
+
+def _on(possible: Container[str], replicas: Iterable[ReplicaView]) -> Iterator[ReplicaView]:
+    """Those of them that hold something of these nodes."""
+    for item in replicas:
+        if item.node_id in possible or (
+            len(item.shares) > 1 and any(share.node_id in possible for share in item.shares)
+        ):
+            yield item
 
 
 @dataclass(frozen=True)

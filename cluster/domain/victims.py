@@ -121,7 +121,7 @@ def ground_of(
     if found is not None:
         return found
     if profile is not None and may_borrow(asked, other) and victim.run and not victim.id.startswith(_PLANNED):  # 3
-        shares = tuple(_like(board, profile, share.node_id) for share in victim.shares)
+        shares = tuple(like(board, profile, share.node_id) for share in victim.shares)
         return Ground.BORROWED if ledger.may_reclaim(victim, asked.model, shares[: profile.span]) else None
     return None
 
@@ -131,8 +131,8 @@ def may_borrow(asked: Asker, other: ModelView) -> bool:
     return asked.guaranteed and other.owner != asked.model.owner and other.id != asked.model.id
 
 
-def _like(board: Board, profile: ProfileView, node_id: str) -> Share:
-    """What a profile would take of a node, whichever cards it gets there."""
+def like(board: Board, profile: ProfileView, node_id: str) -> Share:
+    """What a profile would take of a node, whichever of its cards it gets there."""
     node = board.node(node_id)
     cards = of_class(profile, node.cards)[: profile.cards] if node is not None else []
     each = -(-profile.card_memory // max(1, profile.cards))

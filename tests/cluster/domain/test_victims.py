@@ -19,11 +19,14 @@ from cluster.domain.victims import GRACE, TURN, Ground
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import (
     READY,
+    a_card,
+    a_model,
     a_node,
+    a_profile,
     applied,
     nodes_work,
 )
-from tests.cluster.crowd import HIGH, LOW, MID, NOW, ORG, OTHER, demand, on, scoped, seek, sized, taken
+from tests.cluster.crowd import HIGH, LOW, MID, NOW, ORG, OTHER, carded, demand, on, scoped, seek, sized, taken
 
 # --- within a class
 
@@ -182,3 +185,20 @@ def test_a_model_over_its_limit_takes_nothing() -> None:
     scope = ScopeView(id=ORG, kind="organisation", name="one", limit=Amount(memory=5 * GIB))
     world = World(models=(low, model), nodes=(node,), replicas=(on(node, low),), scopes=(scope,))
     assert seek(world, model) is None
+
+
+def test_the_limit_of_one_class_of_cards_leaves_it_to_take_others() -> None:
+    """Many nodes of the class at its limit would come first, and one of the other makes room."""
+    nodes = [a_node(f"l{number:03d}", memory=64 * GIB, cards=(a_card(f"L-{number}"),)) for number in range(80)]
+    nodes.append(a_node("t", memory=64 * GIB, cards=(a_card("T-0", klass="T4"),)))
+    low = a_model("low", klass=LOW, base=99, profiles=(a_profile("low", cards=1, card_memory=18 * GIB),))
+    model = a_model("model", klass=HIGH, owner=ORG, profiles=(a_profile("model", cards=1, card_memory=20 * GIB),))
+    there = tuple(
+        carded(node, low, {node.cards[0].uuid: 18}, slot=slot, in_flight=int(node.name == "t"))
+        for slot, node in enumerate(nodes)
+    )
+    scope = ScopeView(id=ORG, kind="organisation", name="one", limit=Amount(cards=(("L4", 0),)))
+    world = World(models=(low, model), nodes=tuple(nodes), replicas=there, scopes=(scope,))
+    assert taken(seek(world, model)) == {there[-1].id}
+    none = replace(scope, limit=Amount(cards=(("L4", 0), ("T4", 0))))
+    assert seek(replace(world, scopes=(none,)), model) is None
