@@ -68,6 +68,7 @@ class Gateway:
         node_api = NodeApi(config, self.members, self.peers, self.rule, lambda: self.table.view)
         self.cloud = cloud = Cloud(config, self.members, self.upstream, self.metrics, view=lambda: self.table.view)
         self.activation = Activation(config, self.remote)
+        self.metrics.watch(lambda: self.activation.waiting)
         dispatch = Dispatch(
             config,
             members=self.members,

@@ -7,7 +7,7 @@ client makes up). When a model or a replica goes, its series go with it. Childre
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -37,6 +37,21 @@ class _InFlight(Collector):
         )
         for name in flights.replicas.keys() | flights.counts.keys():
             family.add_metric([name], flights.counts.get(name, 0))
+        yield family
+
+
+class _Waiting(Collector):
+    """Requests that wait for a model at rest; models for which nobody waits have no series."""
+
+    def __init__(self, waiting: Callable[[], Mapping[str, int]]) -> None:
+        self._waiting = waiting
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(
+            "llmgw_requests_waiting_for_model", "Requests that wait for a model at rest to come up", labels=["model"]
+        )
+        for name, count in self._waiting().items():
+            family.add_metric([name], count)
         yield family
 
 
@@ -116,6 +131,10 @@ class Metrics:
     def follow(self, peers: Peers, cluster: Cluster) -> None:
         """Show what goes to other nodes too."""
         self.registry.register(_Nodes(peers, cluster))
+
+    def watch(self, waiting: Callable[[], Mapping[str, int]]) -> None:
+        """Show requests that wait for models at rest too."""
+        self.registry.register(_Waiting(waiting))
 
     def _child(self, metric: Any, *labels: str) -> Any:
         key = (metric, *labels)

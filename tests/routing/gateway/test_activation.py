@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import generate_latest
 
 from routing.domain.snapshot import ModelEntry
 from routing.gateway import activation
@@ -46,6 +47,10 @@ async def resting(
         yield town, front, worker, brain
 
 
+def shown(site: Site) -> str:
+    return generate_latest(site.gateway.metrics.registry).decode()
+
+
 def come_up(town: Many, worker: Site) -> None:
     """The replica is there and ready, and everybody knows."""
     town.serve(worker, TINY)
@@ -57,6 +62,7 @@ async def test_a_request_for_a_model_at_rest_waits_until_it_is_up_and_is_answere
         asking = asyncio.ensure_future(front.chat())
         await until(lambda: len(brain.orders) >= 2)
         assert not asking.done()
+        assert 'llmgw_requests_waiting_for_model{model="tiny"} 1.0' in shown(front)
         assert [order["model"] for order in brain.orders[:2]] == [TINY, TINY]
         assert [order["attempt"] for order in brain.orders[:2]] == [None, 7.0]
         brain.say("starting")
@@ -69,6 +75,7 @@ async def test_a_request_for_a_model_at_rest_waits_until_it_is_up_and_is_answere
         assert record.queue_s is not None
         assert record.queue_s > 0.05
         assert not front.gateway.activation.waiting
+        assert "llmgw_requests_waiting_for_model{" not in shown(front)
         said = len(brain.orders)
         assert (await front.chat()).status_code == 200
         assert len(brain.orders) == said  # it is up: nobody is asked
