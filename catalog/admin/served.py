@@ -40,7 +40,7 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("weights_path", "A model needs weights, or a provider that answers for it.")
         if data.get("weights_path") and "weights_path" in self.changed_data:
             try:
-                served.examine(data["weights_path"])
+                served.examine_any(data["weights_path"])
             except Refused as refused:
                 to_form(self, refused)
         return data

@@ -7,7 +7,7 @@ refused here, one that is elsewhere is looked at by the node that runs it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from django.db import transaction
@@ -99,7 +99,7 @@ def add_model(
     gguf = wanted.get("engine", "llama.cpp") == "llama.cpp"
     path = checked_path(weights_path)
     if facts is None:
-        facts, found = examine(path) if gguf else (None, None)
+        facts, found = examine(path) if gguf else examine_folder(path)
         weights_size = found if weights_size is None else weights_size
     model = Model(
         name=name,
@@ -138,7 +138,7 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
     changes = _one_owner(changes)
     if "weights_path" in changes and changes["weights_path"] != model.weights_path:
         changes["weights_path"] = checked_path(changes["weights_path"])
-        facts, size = examine(changes["weights_path"]) if _uses_gguf(model) else (None, None)
+        facts, size = (examine if _uses_gguf(model) else examine_folder)(changes["weights_path"])
         changes.setdefault("weights_size", size)
         changes.setdefault("weights_sha256", "")
         changes["facts"] = facts.as_dict() if facts else {}
@@ -207,6 +207,20 @@ def examine(path: str) -> tuple[ModelFacts | None, int | None]:
         return None, None
     found = weights.look(path)
     return found.facts, found.size
+
+
+def examine_folder(path: str) -> tuple[ModelFacts | None, int | None]:
+    """The same of a folder with config.json, as vLLM takes it; nothing of a single file. Raises Refused."""
+    path = checked_path(path)
+    if not Path(path).is_dir():
+        return None, None
+    found = weights.look_folder(path)
+    return found.facts, found.size
+
+
+def examine_any(path: str) -> tuple[ModelFacts | None, int | None]:
+    """Where it is not said yet which engine takes the weights: a folder as a folder, else GGUF. Raises Refused."""
+    return (examine_folder if Path(checked_path(path)).is_dir() else examine)(path)
 
 
 def _uses_gguf(model: Model) -> bool:

@@ -6,6 +6,7 @@ Opens regular files only, for reading, without waiting on pipes; reads the heade
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -13,11 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 from catalog.domain.facts import ModelFacts, model_facts, shard_names
 from catalog.domain.gguf import BadGguf, Header, read_header
+from catalog.domain.hf_config import config_facts
 from llmgw_site.lib.errors import Kind, Refused
 
 MAGIC = b"GGUF"
+MAX_CONFIG = 4 << 20
+"""Bytes of a config.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +98,24 @@ def look(path: str) -> Look:
         )
     rest = [read(file) for file in files[1:]]
     return Look(path=path, files=files, size=header.file_size + sum(item.file_size for item in rest), facts=facts)
+
+
+def look_folder(path: str) -> Look:
+    """Read config.json of the model in the folder `path`, and count its weights. Raises Refused.
+
+    1. `weights_incomplete`    no config.json that can be read, or no *.safetensors
+    """
+    config = None
+    with contextlib.suppress(Refused, ValueError, RecursionError), _open(f"{path}/config.json") as handle:
+        text = OpenFile(handle).read(0, MAX_CONFIG + 1)
+        config = orjson.loads(text) if len(text) <= MAX_CONFIG else None
+    files = sorted(str(file) for file in Path(path).glob("*.safetensors"))
+    if not isinstance(config, dict) or not files:
+        what = "config.json that can be read" if not isinstance(config, dict) else "file *.safetensors"
+        text = f"{path} is a folder without a {what}: name the folder of a whole model, or a .gguf file."
+        raise Refused(Kind.INVALID, "weights_incomplete", text, param="weights_path")
+    size = sum(Path(file).stat().st_size for file in files)
+    return Look(path=path, files=tuple(files), size=size, facts=config_facts(config, size=size))
 
 
 def is_here(path: str) -> bool:
