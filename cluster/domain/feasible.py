@@ -143,7 +143,11 @@ def holds(profile: ProfileView, left: Sequence[int]) -> bool:
 
 def _which_cards(room: Room, profile: ProfileView) -> str:
     """Whether it is maintenance or a verdict of health that makes cards too few, or who uses them."""
-    found = of_class(profile, room.node.cards)
-    if sum(not card.maintenance for card in found) < profile.cards:
+    offered = usable = 0
+    for card in room.node.cards:
+        if not card.maintenance and (not profile.card_classes or card.klass in profile.card_classes):
+            offered += 1
+            usable += not card.problem
+    if offered < profile.cards:
         return "cards_in_maintenance"
-    return "cards_unhealthy" if sum(card.usable for card in found) < profile.cards else "no_card_memory_now"
+    return "cards_unhealthy" if usable < profile.cards else "no_card_memory_now"

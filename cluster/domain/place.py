@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -44,7 +44,7 @@ NAMED = 12
 """Nodes whose reasons are told one by one; of the others their number with each reason."""
 FAILED_THERE = "failed_there"
 _FAILED_WORDS = "it has failed there and is not tried again without a change"
-Failed = Container[tuple[str, str]]
+Failed = Collection[tuple[str, str]]
 """Pairs of node id and digest where the same has failed for good and is not tried again."""
 
 
@@ -81,7 +81,7 @@ class Placer:
                 found = self.on_best(model, profile, failed)  # 4
                 if found is not None:
                     return found
-                refusals.append(refusal(self.board, model, profile, failed))
+                refusals.append(refusal(self.ranked(model, profile, failed)))
             busy = next((item for item in refusals if item.busy), None)
             if busy is not None:
                 return busy
@@ -117,25 +117,14 @@ def _worth(profile: ProfileView) -> tuple[int, float]:
 class Ranked:
     """The nodes that one way to run a model may use, the best first, kept true while rooms change.
 
-    `possible`: those that could run it if they were empty. A node stands in the heap with the version of its room that it
+    `possible`: those that could run it if they were empty; `codes`: why the others could not, by index. A node stands in the heap with the version of its room that it
     was ranked by; when a room has changed, it is put in anew, and what is left of its older entries is passed over.
     """
 
     def __init__(self, board: Board, model: ModelView, profile: ProfileView, failed: Failed) -> None:
         self.board, self.model, self.profile = board, model, profile
-        self.possible: list[Room] = []
-        kinds: dict[object, str] = {}
-        keys = [key for key, _ in profile.labels]
-        rooms = [room for room in board.by_index if not profile.nodes or room.node.name in profile.nodes]
-        for room in rooms:
-            kind: object = board.kinds[room.index]
-            if keys:
-                kind = (kind, *(room.node.labels.get(key) for key in keys))
-            why = kinds.get(kind)
-            if why is None:
-                why = kinds[kind] = lasting(room.node, profile)
-            if not why and (room.node.id, profile.digest) not in failed:
-                self.possible.append(room)
+        self.codes = _codes(board, profile, failed)
+        self.possible = [room for room, why in zip(board.by_index, self.codes, strict=True) if not why]
         self._ids = {room.node.id for room in self.possible}
         self._heap: list[_Entry] = []
         self._groups: dict[str, list[Room]] = {}
@@ -215,14 +204,30 @@ _Group = tuple[tuple[int, ...], int, list[Room]]
 """How good the worst node is, the index of the best one, and all of them."""
 
 
-def refusal(board: Board, model: ModelView, profile: ProfileView, failed: Failed = ()) -> NoPlace:
-    """Why a profile is nowhere now, in words: see case 5 of `Placer.place`."""
+def _codes(board: Board, profile: ProfileView, failed: Failed) -> list[str]:
+    """For each node, in order, why it could not run this even if it were empty; nodes of one kind are looked at once."""
+    kinds: dict[object, str] = {}
+    keys = [key for key, _ in profile.labels]
     found = []
-    for room in board.by_index:
-        code = lasting(room.node, profile)
-        if not code and (room.node.id, profile.digest) in failed:
-            code = FAILED_THERE
-        found.append((room, code or passing(room, profile, model)))
+    for room, number in zip(board.by_index, board.kinds, strict=True):
+        if profile.nodes and room.node.name not in profile.nodes:
+            found.append(PINNED)
+            continue
+        kind: object = (number, *(room.node.labels.get(key) for key in keys)) if keys else number
+        why = kinds.get(kind)
+        if why is None:
+            why = kinds[kind] = lasting(room.node, profile)
+        if failed and not why and (room.node.id, profile.digest) in failed:
+            why = FAILED_THERE
+        found.append(why)
+    return found
+
+
+def refusal(ranked: Ranked) -> NoPlace:
+    """Why a profile is nowhere now, in words: see case 5 of `Placer.place`."""
+    board, model, profile = ranked.board, ranked.model, ranked.profile
+    pairs = zip(board.by_index, ranked.codes, strict=True)
+    found = [(room, code or passing(room, profile, model)) for room, code in pairs]
     refused = [item for item in found if item[1] and item[1] != PINNED] or [item for item in found if item[1]]
     if not refused:  # each node has room, and no fabric has enough of them
         text = f"it spans {profile.span} nodes of one fabric, and no fabric has so many with room"

@@ -28,7 +28,7 @@ def place_within(placer: Placer, ledger: Ledger, model: ModelView, *, failed: Fa
         narrow = replace(profile, card_classes=tuple(sorted(left)))
         other = placer.on_best(model, narrow, failed)
         if other is None:
-            busy = refusal(placer.board, model, narrow, failed)
+            busy = refusal(placer.ranked(model, narrow, failed))
             return busy if busy.busy else refused  # 3
         if not ledger.over_limit(model, other.shares):
             return replace(other, profile=profile)  # 2
