@@ -106,6 +106,24 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+def states(client: Api) -> dict[str, str]:
+    """How each model stands now, by its id; none where that may not be seen."""
+    try:
+        rows = client.get("status")["models"]
+    except CliError:
+        return {}
+    return {row["model_id"]: _state(row) for row in rows}
+
+
+def _state(row: dict[str, Any]) -> str:
+    if row["external"]:
+        return row["code"] or "external"
+    if not row["wanted"]:
+        return str(row["code"]).removeprefix("model_").replace("_", " ")
+    ready = f"{row['ready']}/{row['wanted']} ready"
+    return f"{ready}, {row['code']}" if row["code"] else ready
+
+
 def show_why(client: Api, row: dict[str, Any]) -> None:
     """How a model stands now, what it waits for, and what was decided about it."""
     told = client.get(f"models/{row['id']}/why")

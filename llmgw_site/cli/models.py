@@ -49,8 +49,15 @@ COLUMNS: tuple[Column, ...] = (
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """All models."""
-    show_list(api().all("models"), COLUMNS, as_json=as_json, empty="No models yet: add one with `llmgw model add`.")
+    """All models, and how each stands now."""
+    client = api()
+    rows = client.all("models")
+    if as_json:
+        print_json(rows)
+        return
+    states = model_orders.states(client)
+    columns: tuple[Column, ...] = (*COLUMNS[:3], ("now", lambda row: states.get(row["id"], "-")), *COLUMNS[3:])
+    show_list(rows, columns, as_json=False, empty="No models yet: add one with `llmgw model add`.")
 
 
 @app.command()

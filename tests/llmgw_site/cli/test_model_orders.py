@@ -78,3 +78,13 @@ def test_show_why_tells_the_state_and_every_decision(llmgw: Llmgw) -> None:
     told = llmgw("model", "show", "small", "--why", "--json").json
     assert told["standing"]["parked_code"] == "engine_start_failed"
     assert told["decisions"][0]["actor"] == "reconciler"
+
+
+def test_the_list_says_how_each_model_stands(llmgw: Llmgw) -> None:
+    a_ready_replica()
+    a_model_row("sleepy", replicas=0, max_replicas=1)
+    a_model_row("huge", profile={"memory": 1 << 44})
+    listed = {line.split()[0]: line for line in llmgw("model", "list").out.splitlines() if line}
+    assert "1/1 ready" in listed["small"]
+    assert "at rest" in listed["sleepy"]
+    assert "0/1 ready, too_little_memory" in listed["huge"]
