@@ -251,6 +251,12 @@ class Config:
     data_free: int = _setting(
         "LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder."
     )
+    card_rules: bool = _setting(
+        "LLMGW_CARD_RULES",
+        "1",
+        readers.flag,
+        "Whether a card of this node that its driver reports as broken is put out of use; 0: only by hand, and when it is gone.",
+    )
     quickstart: bool = _setting(
         "LLMGW_QUICKSTART",
         "1",

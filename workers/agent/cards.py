@@ -96,8 +96,10 @@ def foreign_memory(
 class Cards:
     """NVML readings, made in a thread of their own; a hanging driver costs one stuck thread and fresh figures."""
 
-    def __init__(self, read: Callable[[], tuple[CardReport, ...]] | None = None, *, data: Path | None = None) -> None:
-        self._read = read or Reader(data).read
+    def __init__(
+        self, read: Callable[[], tuple[CardReport, ...]] | None = None, *, data: Path | None = None, rules: bool = True
+    ) -> None:
+        self._read = read or Reader(data, rules=rules).read
         self._last: tuple[CardReport, ...] = ()
         self._thread: threading.Thread | None = None
         self._one = threading.Lock()
@@ -134,13 +136,16 @@ def driver_present() -> bool:
 
 
 class Reader:
-    """Reads every card. `data`: the folder whose engines are ours. `nvml`: instead of nvidia-ml-py, for tests.
+    """Reads every card. `data`: the folder whose engines are ours. `nvml`: instead of nvidia-ml-py, for tests. `rules`:
+    whether one that is broken is put out of use; one that is gone always is.
 
     Remembers what was seen: a card that the driver lists no more, or no longer answers for, stays in the report, out of use.
     """
 
-    def __init__(self, data: Path | None = None, *, nvml: Any = None, kernel: KernelLog | None = None) -> None:
-        self._data, self._nvml = data, nvml
+    def __init__(
+        self, data: Path | None = None, *, nvml: Any = None, kernel: KernelLog | None = None, rules: bool = True
+    ) -> None:
+        self._data, self._nvml, self._rules = data, nvml, rules
         self._kernel = kernel or KernelLog()
         self._known: dict[str, CardReport] = {}
         self._places: dict[int, str] = {}
@@ -195,7 +200,7 @@ class Reader:
             memory_total=int(room.total) if room else None,
             memory_used=int(room.used) if room else None,
             memory_foreign=self._foreign(int(room.used) if sharp else None, processes),
-            problem=problem_of(replace(health, lost=gone)),
+            problem=problem_of(replace(health if self._rules else Health(), lost=gone)),
             temperature_c=ask("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
             power_w=power / 1000 if power is not None else None,
             utilisation=busy.gpu / 100 if busy is not None else None,

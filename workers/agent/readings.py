@@ -24,7 +24,7 @@ class Readings:
 
     def __init__(self, config: Config, agent: Agent) -> None:
         self._config, self._agent = config, agent
-        self._cards = Cards(data=config.data)
+        self._cards = Cards(data=config.data, rules=config.card_rules)
         agent.starter.cards = self._cards.now
         self.hardware = Hardware()
         self.builds: tuple[EngineBuild, ...] = ()

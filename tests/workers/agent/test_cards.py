@@ -155,6 +155,14 @@ def test_f68_one_of_eight_cards_with_errors_is_out_and_the_others_are_not(tmp_pa
     }
 
 
+def test_rules_can_be_switched_off_and_a_card_that_is_gone_is_out_all_the_same(tmp_path: Path) -> None:
+    nvml = Nvml(Card(action=1, uncorrected=3))
+    reader = Reader(tmp_path, nvml=nvml, kernel=quiet(tmp_path), rules=False)
+    assert [card.problem for card in reader.read()] == [""]
+    nvml.cards[0].lost = True
+    assert "off the bus" in reader.read()[0].problem
+
+
 def test_a_card_that_fell_off_the_bus_stays_in_the_report_and_is_out(tmp_path: Path) -> None:
     nvml = Nvml(Card(uuid="GPU-0"), Card(uuid="GPU-1", bus="00000000:5E:00.0"))
     reader = Reader(tmp_path, nvml=nvml, kernel=quiet(tmp_path))
