@@ -45,6 +45,7 @@ class Board:
         self._replicas: dict[str, ReplicaView] = {}
         self._of_model: dict[str, dict[str, ReplicaView]] = {}
         self._on_node: dict[str, dict[str, ReplicaView]] = {}
+        self._leaving: dict[str, ReplicaView] = {}
         for replica in world.replicas:
             self._put(None, replica, lifted=False)
         for claim in world.claims:
@@ -74,6 +75,11 @@ class Board:
 
     def of_model(self, model_id: str) -> Sequence[ReplicaView]:
         return list(self._of_model.get(model_id, {}).values())
+
+    @property
+    def leaving(self) -> Sequence[ReplicaView]:
+        """Replicas that are told to stop and of which something may be left."""
+        return list(self._leaving.values())
 
     def on_node(self, node_id: str) -> Sequence[ReplicaView]:
         """Replicas that hold something of this node."""
@@ -149,6 +155,8 @@ class Board:
     def _put(self, before: ReplicaView | None, after: ReplicaView | None, *, lifted: bool) -> None:
         if before is not None:
             self._hold(before, -1, lifted=lifted)
+            if not before.run:
+                del self._leaving[before.id]
             if after is None:
                 del self._replicas[before.id], self._of_model[before.model_id][before.id]
             for node_id in _nodes_of(before):
@@ -159,6 +167,8 @@ class Board:
             for node_id in _nodes_of(after):
                 self._on_node.setdefault(node_id, {})[after.id] = after
             self._hold(after, 1, lifted=lifted)
+            if not after.run:
+                self._leaving[after.id] = after
         for watcher in self.watchers:
             watcher.changed(before, after)
 

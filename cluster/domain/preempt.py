@@ -151,7 +151,7 @@ class Taker:
     def _levels(self, asked: Asker, profile: ProfileView, possible: Container[str]) -> Iterator[Iterable[ReplicaView]]:
         """Replicas that leave already; then those that may be taken, equally dear ones together, the cheapest first.
         Of those the newest first: it has warmed up the least. Whoever is on no node that helps is passed over."""
-        yield list(self.herd.leaving.values())
+        yield self.board.leaving
         found = []
         for other in self.board.world.models:
             other = self.board.model(other.id) or other

@@ -11,7 +11,7 @@ from cluster.domain.demand import nobody_waits
 from cluster.domain.feasible import of_class
 from cluster.domain.quotas import Ledger
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import Amount, Claim, ModelView, ProfileView, ReplicaView, Share
+from cluster.domain.types import Amount, ModelView, ProfileView, ReplicaView, Share
 
 GRACE = 30.0
 """Seconds in which a replica that gives way may finish its requests."""
@@ -153,24 +153,11 @@ Dearness = tuple[int, int, int]
 class Herd:
     """Replicas of a board as `make_room` goes through them: those that are alike together. Made once for a plan, model by
     model when one is needed. A plan changes replicas as it goes, so whoever is named here is looked up on the board again.
-
-    `leaving`: by id, those that are told to stop and still hold their room.
     """
 
     def __init__(self, board: Board) -> None:
         self.board = board
         self._levels: dict[str, dict[Dearness, list[ReplicaView]]] = {}
-        self.leaving = {item.id: item for item in board.replicas if not item.run}
-        board.watchers.append(self)
-
-    def changed(self, before: ReplicaView | None, after: ReplicaView | None) -> None:
-        if before is not None:
-            self.leaving.pop(before.id, None)
-        if after is not None and not after.run:
-            self.leaving[after.id] = after
-
-    def kept(self, before: Claim | None, after: Claim | None) -> None:
-        pass
 
     def levels(self, model: ModelView) -> dict[Dearness, list[ReplicaView]]:
         """A model's replicas that are meant to run, by how dear they are."""
