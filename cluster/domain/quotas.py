@@ -30,14 +30,14 @@ class Ledger:
         self._limits = _set(self._scopes, "limit")
         self._guarantees = _set(self._scopes, "guarantee")
         self._chains: dict[str, tuple[str, ...]] = {"": ()}
+        self._guards: dict[tuple[str, str], tuple[str, ...]] = {}  # whose, and for whom
         self._cards: dict[str, Mapping[str, CardView]] = {}
         self._amounts: dict[str, tuple[tuple[Share, ...], dict[str, int]]] = {}
         self._held: dict[str, dict[str, int]] = {}  # by id of a scope or a model
         self._serving: dict[str, dict[str, int]] = {}  # the part of it that is meant to go on
         self._kept: dict[str, dict[str, int]] = {}  # room that is kept for models of a scope
         if self._scopes:
-            for replica in board.replicas:
-                self.changed(None, replica)
+            self._sum()
             for claim in board.claims:
                 self.kept(None, claim)
             board.watchers.append(self)
@@ -88,10 +88,13 @@ class Ledger:
            all of them) and the scope would be left with less than it is guaranteed of each such thing
         3. one that is lost, has failed or is told to stop is nobody's use
         """
-        if not self._guarantees or not self._serves(victim):  # 3
+        if not self._guarantees:
+            return True
+        guarding = self._guarding(self._owner(victim), model.owner)  # 1
+        if not guarding or not self._serves(victim):  # 3
             return True
         amount = self._amount(victim)
-        return not any(self._protects(scope_id, amount) for scope_id in self._apart(victim, model))  # 1
+        return not any(self._protects(scope_id, amount) for scope_id in guarding)
 
     def may_reclaim(self, victim: ReplicaView, model: ModelView, shares: Sequence[Share]) -> bool:
         """Whether a replica's room is borrowed and these shares for a model of another scope are within its guarantee:
@@ -134,6 +137,24 @@ class Ledger:
 
     # --- parts
 
+    def _sum(self) -> None:
+        """Everything once: by model first, for there are far fewer of them."""
+        for model in self.board.world.models:
+            chain = self._chain(model.owner)
+            replicas = [item for item in self.board.of_model(model.id) if self._counts(item)] if chain else ()
+            if not replicas:
+                continue
+            held: dict[str, int] = {}
+            serving: dict[str, int] = {}
+            for replica in replicas:
+                amount = self._amount(replica)
+                _add(held, amount, 1)
+                if replica.run:
+                    _add(serving, amount, 1)
+            for owner in (*chain, model.id):
+                _add(self._held.setdefault(owner, {}), held, 1)
+                _add(self._serving.setdefault(owner, {}), serving, 1)
+
     def _exceeded(
         self, model: ModelView, shares: Sequence[Share], instead: ReplicaView | None
     ) -> Iterator[tuple[str, str, int]]:
@@ -163,10 +184,14 @@ class Ledger:
         named = _named(guarantee, amount)
         return bool(named) and all(self._taken(scope_id, key) + amount[key] <= guarantee[key] for key in named)
 
-    def _apart(self, victim: ReplicaView, model: ModelView) -> list[str]:
-        """The scopes that lose something if a replica gives way for a model."""
-        both = set(self._chain(model.owner))
-        return [scope_id for scope_id in self._chain(self._owner(victim)) if scope_id not in both]
+    def _guarding(self, owner: str, other: str) -> tuple[str, ...]:
+        """The scopes of one owner that are guaranteed something and lose if a replica gives way for another owner."""
+        found = self._guards.get((owner, other))
+        if found is None:
+            both = set(self._chain(other))
+            found = tuple(key for key in self._chain(owner) if key not in both and key in self._guarantees)
+            self._guards[owner, other] = found
+        return found
 
     def _counts(self, replica: ReplicaView) -> bool:
         return holds_room(replica) and self.board.state(replica) not in _OUT
