@@ -84,7 +84,7 @@ def test_the_list_says_how_each_model_stands(llmgw: Llmgw) -> None:
     a_ready_replica()
     a_model_row("sleepy", replicas=0, max_replicas=1)
     a_model_row("huge", profile={"memory": 1 << 44})
-    listed = {line.split()[0]: line for line in llmgw("model", "list").out.splitlines() if line}
+    listed = {line.split()[0]: line for line in llmgw("model", "list").out.splitlines() if line.strip()}
     assert "1/1 ready" in listed["small"]
     assert "at rest" in listed["sleepy"]
     assert "0/1 ready, too_little_memory" in listed["huge"]
