@@ -337,5 +337,17 @@ class EventOut(serializers.ModelSerializer[Event]):
 
     class Meta:
         model = Event
-        fields = ["id", "at", "actor", "kind", "subject_kind", "subject_id", "about", "message", "before", "after", "why"]
+        fields = [
+            "id",
+            "at",
+            "actor",
+            "kind",
+            "subject_kind",
+            "subject_id",
+            "about",
+            "message",
+            "before",
+            "after",
+            "why",
+        ]
         read_only_fields = fields

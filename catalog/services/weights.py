@@ -107,8 +107,8 @@ def look_folder(path: str) -> Look:
     """
     config = None
     with contextlib.suppress(Refused, ValueError, RecursionError), _open(f"{path}/config.json") as handle:
-        text = OpenFile(handle).read(0, MAX_CONFIG + 1)
-        config = orjson.loads(text) if len(text) <= MAX_CONFIG else None
+        read = OpenFile(handle).read(0, MAX_CONFIG + 1)
+        config = orjson.loads(read) if len(read) <= MAX_CONFIG else None
     files = sorted(str(file) for file in Path(path).glob("*.safetensors"))
     if not isinstance(config, dict) or not files:
         what = "config.json that can be read" if not isinstance(config, dict) else "file *.safetensors"

@@ -22,11 +22,11 @@ NEWEST = 50
 """Decisions that are shown."""
 
 
-class WhyIn(Strict):
+class OrderIn(Strict):
     why = serializers.CharField(max_length=1000, required=False, allow_blank=True, help_text="For the event.")
 
 
-class RestartIn(WhyIn):
+class RestartIn(OrderIn):
     in_place = serializers.BooleanField(
         required=False, default=False, help_text="Stop each replica before its successor starts, also where both fit."
     )
@@ -36,7 +36,7 @@ class RestartOut(serializers.Serializer[Any]):
     replicas = serializers.IntegerField(help_text="To be replaced, one after the other.")
 
 
-class ScaleIn(WhyIn):
+class ScaleIn(OrderIn):
     replicas = serializers.IntegerField(
         required=False, min_value=0, max_value=10_000, help_text="That run whatever the load."
     )
@@ -63,7 +63,7 @@ class ScaleOut(serializers.ModelSerializer[Model]):
         read_only_fields = fields
 
 
-class TargetIn(WhyIn):
+class TargetIn(OrderIn):
     tps = serializers.FloatField(min_value=0.001, max_value=10_000_000_000, help_text="Tokens a second, all together.")
 
 
@@ -73,7 +73,7 @@ class TargetOut(serializers.Serializer[Any]):
     each = serializers.FloatField(help_text="Tokens a second that one replica was measured to give.")
 
 
-class ModelStatusOut(serializers.Serializer[Any]):
+class StandingStatusOut(serializers.Serializer[Any]):
     wanted = serializers.IntegerField()
     ready = serializers.IntegerField()
     code = serializers.CharField(help_text="Empty: nothing is amiss.")
@@ -113,7 +113,7 @@ class ModelWhyOut(serializers.Serializer[Any]):
     id = serializers.CharField()
     name = serializers.CharField()
     klass = serializers.CharField(help_text="The class that it has, its own or by its scaling.")
-    status = ModelStatusOut()
+    status = StandingStatusOut()
     standing = StandingOut()
     waits = WaitOut(many=True, help_text="All that it waits for now.")
     decisions = DecisionOut(many=True, help_text="The newest first.")
@@ -139,11 +139,11 @@ class ModelOrders(viewsets.GenericViewSet[Any]):
         count = standing.restart(actor=self.actor, model=self.get_object(), **self.checked(RestartIn))
         return Response({"replicas": count}, status=202)
 
-    @extend_schema(request=WhyIn, responses={202: ScaleOut})
+    @extend_schema(request=OrderIn, responses={202: ScaleOut})
     def retry(self, request: Request, ref: str) -> Response:
         """Try a model again that is parked or fails to start."""
         row = self.get_object()
-        standing.retry(actor=self.actor, model=row, **self.checked(WhyIn))
+        standing.retry(actor=self.actor, model=row, **self.checked(OrderIn))
         return Response(ScaleOut(row).data, status=202)
 
     @extend_schema(request=ScaleIn, responses=ScaleOut)

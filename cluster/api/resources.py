@@ -22,7 +22,9 @@ class ProfileResources(serializers.Serializer[Any]):
     engine = serializers.CharField()
     cores = serializers.IntegerField(help_text="Reserved on each node; 0: none, and the node's own number of threads.")
     memory = serializers.IntegerField(help_text="Of the node's own memory, as it is reserved from now on.")
-    source = serializers.ChoiceField(["measured", "declared", "estimated"], help_text="Where that figure comes from.")
+    memory_source = serializers.ChoiceField(
+        ["measured", "declared", "estimated"], help_text="Where that figure comes from."
+    )
     memory_declared = serializers.IntegerField(allow_null=True)
     memory_measured = serializers.IntegerField(allow_null=True, help_text="The most that a replica was seen to take.")
     cards = serializers.IntegerField(help_text="Of each node; 0: it runs on the processor.")

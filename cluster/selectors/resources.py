@@ -48,7 +48,7 @@ def _profile(model: CatalogModel, profile: CatalogProfile, sizes: Mapping[str, i
         "engine": profile.engine,
         "cores": profile.threads,
         "memory": view.memory,
-        "source": "measured" if seen is not None else "declared" if profile.memory else "estimated",
+        "memory_source": "measured" if seen is not None else "declared" if profile.memory else "estimated",
         "memory_declared": profile.memory or None,
         "memory_measured": seen,
         "cards": view.cards,

@@ -197,5 +197,6 @@ def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
 
 
 def _event(actor: str, kind: str, replica_id: str, model_id: str, message: str, why: str) -> None:
-    subject = {"subject_kind": "replica", "subject_id": replica_id, "about": model_id}
-    events.append(actor=actor, kind=kind, message=message, why=why, **subject)
+    events.append(
+        actor=actor, kind=kind, subject_kind="replica", subject_id=replica_id, about=model_id, message=message, why=why
+    )

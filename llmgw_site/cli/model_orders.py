@@ -177,7 +177,7 @@ def _profile(row: dict[str, Any], name: str) -> dict[str, Any]:
         raise CliError(
             ExitCode.NOT_FOUND, f"{row['name']} has no profile {name!r}" if name else f"{row['name']} has none"
         )
-    return found
+    return dict(found)
 
 
 def _replicas(count: int) -> str:

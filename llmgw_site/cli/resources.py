@@ -101,7 +101,7 @@ def _show(client: Api, row: dict[str, Any], *, as_json: bool) -> None:
         return
     profiles: list[Column] = [
         ("profile", lambda item: item["name"]), "engine", "cores",
-        ("memory", lambda item: f"{format_bytes(item['memory'])} {item['source']}"),
+        ("memory", lambda item: f"{format_bytes(item['memory'])} {item['memory_source']}"),
         ("measured", lambda item: _bytes(item["memory_measured"])), "cards",
         ("card memory", lambda item: f"{format_bytes(item['card_memory'])} {item['card_source']}" if item["cards"] else None),
     ]  # fmt: skip

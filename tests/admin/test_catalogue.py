@@ -335,7 +335,9 @@ def test_a_model_is_given_to_a_team_and_has_one_owner(console: Client) -> None:
     def save(**owner: str) -> Any:
         form = console.get(path).context["adminform"].form
         values = {name: form.initial.get(name) for name in form.fields}
-        management = {f"profiles-{name}": 0 for name in ("TOTAL_FORMS", "INITIAL_FORMS", "MIN_NUM_FORMS", "MAX_NUM_FORMS")}
+        management = {
+            f"profiles-{name}": 0 for name in ("TOTAL_FORMS", "INITIAL_FORMS", "MIN_NUM_FORMS", "MAX_NUM_FORMS")
+        }
         kept = {name: value for name, value in values.items() if value not in (None, False)}
         return console.post(path, {**kept, **management, **owner}, follow=True)
 

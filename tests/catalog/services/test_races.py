@@ -40,7 +40,9 @@ def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
 
 
 def test_one_name_is_given_to_one_of_many() -> None:
-    results = at_once(4, lambda n: served.add_model(actor=f"user:{n}", name="m", weights_path="/x.gguf", weights_size=64))
+    results = at_once(
+        4, lambda n: served.add_model(actor=f"user:{n}", name="m", weights_path="/x.gguf", weights_size=64)
+    )
     refused = [item for item in results if isinstance(item, Refused)]
     assert [item.code for item in refused] == ["name_taken"] * 3, results
     assert (Model.objects.count(), Profile.objects.count(), Event.objects.count()) == (1, 1, 2)

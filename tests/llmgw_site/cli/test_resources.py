@@ -62,7 +62,7 @@ def test_what_is_reserved_stands_beside_what_was_measured_with_a_warning(llmgw: 
     row, now = Replica.objects.get(), database_now()
     machine.heartbeat(ReplicaReport(replica_id=row.id, generation=1, state="ready", ready_at=now, memory=500 * MIB))
     shown = llmgw("model", "resources", "tiny", "--json").json
-    assert [(item["memory"], item["source"], item["memory_measured"]) for item in shown["profiles"]] == [
+    assert [(item["memory"], item["memory_source"], item["memory_measured"]) for item in shown["profiles"]] == [
         (300 * MIB, "declared", None)
     ]
     assert [(item["node"], item["reserved"], item["memory"], item["cores"]) for item in shown["replicas"]] == [
@@ -72,7 +72,7 @@ def test_what_is_reserved_stands_beside_what_was_measured_with_a_warning(llmgw: 
     digest = world().models[0].profiles[0].digest
     Measurement.objects.create(digest=digest, memory=500 * MIB, replica_id=row.id, measured_at=row.created_at)
     shown = llmgw("model", "resources", "tiny", "--json").json
-    assert [(item["memory"], item["source"]) for item in shown["profiles"]] == [(550 * MIB, "measured")]
+    assert [(item["memory"], item["memory_source"]) for item in shown["profiles"]] == [(550 * MIB, "measured")]
     assert "550.0 MiB measured" in llmgw("model", "resources", "tiny").out
 
 
