@@ -166,7 +166,8 @@ class Herd:
             alike: defaultdict[tuple[str | None, int, int], list[ReplicaView]] = defaultdict(list)
             for item in self.board.of_model(model.id):
                 if item.run and item.shares:
-                    # of one profile and one amount of memory the cards are alike too, so only one is summed up
+                    # one profile takes as much of each card, and when that is estimated anew, so is its memory: of those
+                    # alike only one is summed up
                     alike[item.profile_id, item.shares[0].memory, item.in_flight].append(item)
             found = self._levels[model.id] = {}
             for group in alike.values():
