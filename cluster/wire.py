@@ -267,6 +267,7 @@ class Serve:
     memory: int = 0  # reserved
     cards: tuple[str, ...] = ()  # UUIDs of the cards that it uses; none: the processor
     card_memory: tuple[int, ...] = ()  # bytes of each of them that it may use
+    card_base: int = 0  # of which so many are for no layer
 
 
 @dataclass(frozen=True, kw_only=True)

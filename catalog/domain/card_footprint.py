@@ -8,11 +8,9 @@ weights     all tensors: a model that uses its token embeddings for its output t
 cache       as on a processor (footprint.py): each layer's lies where the layer lies
 compute     the largest layer's buffers; every card has its own, the last one with the logits
 process     what the driver and its libraries take on each card
+base        compute and process: what each card holds beside its layers
 layer       the largest piece that cannot be divided: a repeating layer with its cache, or the output layer
 embeddings  the table of token embeddings stays in the node's memory
-
-A card that gets few layers pays for a whole process: what its share is short of, the margin of a card holds, which no
-engine is given (`cluster.domain.room`).
 
 vLLM divides each layer over the cards evenly, takes all that it is given and makes cache of what is left; the estimate is
 the least that it starts with: weights and a fifth, and 2 GiB of each card.
@@ -43,11 +41,12 @@ BATCH = 512
 
 @dataclass(frozen=True, kw_only=True)
 class CardFootprint:
-    """Bytes. `memory`: of the node's own; `cards`: of all its cards together; `layer`: see above."""
+    """Bytes. `memory`: of the node's own; `cards`: of all its cards together; `layer`, `base`: see above."""
 
     memory: int
     cards: int
     layer: int = 0
+    base: int = 0
 
 
 def by_layers(
@@ -56,6 +55,7 @@ def by_layers(
     """What llama.cpp takes with all layers on cards. `card_memory`: bytes of the cards as declared; 0: estimated here."""
     base = estimate(facts, weights=weights, context=context, slots=slots)
     total = card_memory or base.weights + base.cache + cards * (base.compute + CARD_PROCESS)
+    each = min(base.compute + CARD_PROCESS, total // (2 * cards))  # a declared figure may be a small one
     layers = facts.layers or 0
     table = _table(facts, base.weights)
     if layers:
@@ -67,7 +67,9 @@ def by_layers(
     else:
         layer = -(-total // PIECES)
     host = PROCESS + MARGIN + CARD_HOST + table
-    return CardFootprint(memory=host + min(base.prompts, host // 7), cards=total, layer=min(layer, total))
+    return CardFootprint(
+        memory=host + min(base.prompts, host // 7), cards=total, layer=min(layer, total - each * cards), base=each
+    )
 
 
 def evenly(facts: ModelFacts, *, cards: int, weights: int = 0, card_memory: int = 0) -> CardFootprint:

@@ -17,9 +17,11 @@ CACHE_RAM_MIB = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CardUse:
-    """A card that an engine uses: bytes of it that are its own, and bytes that the card has (0: not known)."""
+    """A card that an engine uses: bytes of it that are its own, of which `base` are for no layer, and bytes that the card
+    has (0: not known)."""
 
     memory: int
+    base: int = 0
     total: int = 0
 
 
@@ -116,7 +118,7 @@ def _layers(run: Run, launcher: bool) -> list[str]:
     argv = ["--n-gpu-layers", str(ALL_LAYERS), "--main-gpu", "0"]
     if len(run.cards) == 1:
         return [*argv, "--split-mode", "none"]
-    shares = ",".join(str(max(1, card.memory >> 20)) for card in run.cards)
+    shares = ",".join(str(max(0, card.memory - card.base) >> 20) for card in run.cards)
     return [*argv, "--split-mode", "layer", "--tensor-split", shares]
 
 

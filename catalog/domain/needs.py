@@ -38,11 +38,13 @@ class Way(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Bytes of the node's own memory, of its cards together, and of the largest piece that cannot be divided."""
+    """Bytes of the node's own memory, of its cards together, of the largest piece that cannot be divided, and of what each
+    card holds beside its pieces."""
 
     memory: int
     card_memory: int = 0
     layer: int = 0
+    card_base: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ def needs(way: Way, facts: ModelFacts, weights: int) -> Needs:
         found = card_footprint.by_layers(
             facts, cards=cards, weights=weights, context=way.context, slots=way.slots, card_memory=way.card_memory
         )
-    return Needs(memory=way.memory or found.memory, card_memory=found.cards, layer=found.layer)
+    return Needs(memory=way.memory or found.memory, card_memory=found.cards, layer=found.layer, card_base=found.base)
 
 
 def undeclared(way: Way, facts: ModelFacts, weights: int) -> Undeclared | None:

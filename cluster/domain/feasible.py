@@ -137,8 +137,10 @@ def holds(profile: ProfileView, left: Sequence[int]) -> bool:
         return False
     if profile.even or profile.cards == 1:
         return left[profile.cards - 1] * profile.cards >= profile.card_memory
-    piece = max(profile.layer, 1)
-    return sum(free // piece * piece for free in left[: profile.cards]) >= profile.card_memory
+    piece, base, chosen = max(profile.layer, 1), profile.card_base, left[: profile.cards]
+    if base and chosen[-1] < base:
+        return False
+    return sum((free - base) // piece * piece for free in chosen) >= profile.card_memory - base * profile.cards
 
 
 def _which_cards(room: Room, profile: ProfileView) -> str:

@@ -31,11 +31,11 @@ def choose_cards(room: Room, profile: ProfileView, *, pack: bool) -> tuple[tuple
 
 
 def by_layers(profile: ProfileView, left: Sequence[int]) -> list[int]:
-    """Bytes for each card: whole layers in proportion to what is left of each, none beyond it."""
-    piece = max(profile.layer, 1)
-    most = [free // piece for free in left]
-    wanted = -(-profile.card_memory // piece)
+    """Bytes for each card: what every card needs, and whole layers in proportion to what is left of each, none beyond it."""
+    piece, base = max(profile.layer, 1), profile.card_base
+    most = [(free - base) // piece for free in left]
+    wanted = -(-(profile.card_memory - base * len(left)) // piece)
     shares = [min(bound, wanted * bound // max(1, sum(most))) for bound in most]
     for _ in range(wanted - sum(shares)):
         shares[max(range(len(left)), key=lambda place: (most[place] - shares[place], -place))] += 1
-    return [count * piece for count in shares]
+    return [base + count * piece for count in shares]

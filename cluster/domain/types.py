@@ -29,7 +29,7 @@ class ProfileView:
 
     Without cards it is a CPU way. With `cards`, that many of one node are used: the memory of all of them together is
     `card_memory`, divided evenly (`even`, as tensor parallelism does) or by whole layers of `layer` bytes, each card
-    holding what its own free memory allows. `span` such nodes of one fabric make one replica.
+    holding what its own free memory allows beside `card_base`, which every one of them needs. `span` such nodes of one fabric make one replica.
     """
 
     id: str
@@ -45,6 +45,7 @@ class ProfileView:
     card_classes: tuple[str, ...] = ()  # the only ones; none: any
     card_memory: int = 0  # bytes on the cards of each node together
     layer: int = 0  # bytes of the largest piece that cannot be divided
+    card_base: int = 0  # bytes of `card_memory` that each card holds beside its layers
     even: bool = False
     span: int = 1  # nodes
     rate: float = 0.0  # measured tokens/s per card, or per core of a CPU way; 0: not measured

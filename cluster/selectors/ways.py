@@ -25,7 +25,7 @@ def needs_of(model: CatalogModel, profile: CatalogProfile) -> Needs:
 
 def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
     """What a node is told: the profile, resolved for its model."""
-    facts = facts_from_dict(model.facts)
+    facts, need = facts_from_dict(model.facts), needs_of(model, profile)
     return Serve(
         engine=profile.engine,
         model=model.name,
@@ -39,7 +39,8 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
         env=dict(profile.env),
         start_timeout=profile.start_timeout,
         drain_timeout=profile.drain_timeout,
-        memory=needs_of(model, profile).memory,
+        memory=need.memory,
+        card_base=need.card_base,
     )
 
 
@@ -47,7 +48,8 @@ def digest_of(serve: Serve) -> str:
     """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
     its cards: they are its node's matter (`World.to_move`)."""
     told = to_dict(serve)
-    del told["memory"], told["v"], told["cards"], told["card_memory"]
+    for name in ("memory", "v", "cards", "card_memory", "card_base"):
+        del told[name]
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -77,6 +79,7 @@ def profile_view(
         card_classes=profile.card_classes,
         card_memory=need.card_memory,
         layer=need.layer,
+        card_base=need.card_base,
         even=profile.engine == "vllm",
         rate=profile.measured_tps / (cards * profile.pp or profile.threads or 1),
         concurrency=profile.measured_concurrency,

@@ -41,9 +41,9 @@ TABLE = [
          "--main-gpu", "0", "--split-mode", "none"),
     ),
     (
-        "llama.cpp", False, run(cards=(CardUse(memory=20 * GIB), CardUse(memory=15 * GIB))),
+        "llama.cpp", False, run(cards=(CardUse(memory=21 * GIB, base=GIB), CardUse(memory=16 * GIB, base=GIB), CardUse(memory=GIB, base=GIB))),
         (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256", "--n-gpu-layers", "999",
-         "--main-gpu", "0", "--split-mode", "layer", "--tensor-split", "20480,15360", "--host", "127.0.0.1", "--metrics",
+         "--main-gpu", "0", "--split-mode", "layer", "--tensor-split", "20480,15360,0", "--host", "127.0.0.1", "--metrics",
          "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"),
     ),
     (

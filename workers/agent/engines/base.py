@@ -85,7 +85,7 @@ def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport]
         memory=serve.memory,
         embeddings=serve.embeddings,
         pooling=serve.pooling,
-        cards=tuple(CardUse(memory=size, total=totals.get(uuid) or 0) for uuid, size in held),
+        cards=tuple(CardUse(memory=size, base=serve.card_base, total=totals.get(uuid) or 0) for uuid, size in held),
         args=serve.args,
         env=serve.env,
     )
