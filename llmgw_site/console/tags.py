@@ -17,9 +17,10 @@ LOOKS = {
     "online": "ok", "ready": "ok", "done": "ok", "enabled": "ok", "external": "ok",
     "stale": "warn", "backoff": "warn", "partly ready": "warn", "not ready": "warn",
     "cordoned": "warn", "drained": "warn",
-    "offline": "bad", "lost": "bad", "failed": "bad",
+    "offline": "bad", "lost": "bad", "failed": "bad", "parked": "bad",
     "starting": "busy", "pending": "busy", "running": "busy", "draining": "busy",
     "queued": "off", "stopped": "off", "cancelled": "off", "disabled": "off", "not wanted": "off",
+    "at rest": "off",
     "waiting": "off", "skipped": "off",
 }  # fmt: skip
 """How each state looks; the word always stands beside the mark."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import chat, jobs, joining, nodes, overview, quotas, setup, users
+from llmgw_site.console import chat, jobs, joining, models, nodes, overview, quotas, setup, users
 
 __all__ = ["app_name", "urlpatterns", "users"]
 
@@ -18,6 +18,11 @@ urlpatterns = [
     path("admin/jobs/<str:job_id>", jobs.detail, name="job"),
     path("admin/jobs/<str:job_id>/cancel", jobs.act, {"verb": "cancel"}, name="job-cancel"),
     path("admin/jobs/<str:job_id>/retry", jobs.act, {"verb": "retry"}, name="job-retry"),
+    path("admin/model/<str:model_id>", models.card, name="model"),
+    *(
+        path(f"admin/model/<str:model_id>/{verb}", models.order, {"verb": verb}, name=f"model-{verb}")
+        for verb in models.ORDERS
+    ),
     path("admin/nodes", nodes.index, name="nodes"),
     path("admin/nodes/add", joining.add, name="node-add"),
     path("admin/nodes/tokens/<str:token_id>/revoke", joining.revoke, name="node-token-revoke"),

@@ -130,13 +130,15 @@ class ModelView:
 
     @property
     def state(self) -> str:
-        """ready, partly ready, not ready, external, disabled or not wanted: in words of the catalogue."""
+        """ready, partly ready, not ready, parked, at rest, external, disabled or not wanted: in words of the catalogue."""
         if not self.status.enabled:
             return "disabled"
         if self.status.external:
             return "not ready" if self.status.code else "external"
+        if self.status.code == "model_parked":
+            return "parked"
         if not self.status.wanted:
-            return "not wanted"
+            return "at rest" if self.status.code == "model_at_rest" else "not wanted"
         if not self.status.short:
             return "ready"
         return "partly ready" if self.status.ready else "not ready"

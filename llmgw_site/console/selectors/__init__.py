@@ -3,6 +3,7 @@
 from llmgw_site.console.selectors.chat import chat_models, first_project, live_keys
 from llmgw_site.console.selectors.cluster import Cluster, cluster
 from llmgw_site.console.selectors.jobs import job, jobs, open_jobs
+from llmgw_site.console.selectors.models import ModelCard, model_card
 from llmgw_site.console.selectors.nodes import MAINTENANCE, Machine, Machines, machines, open_tokens
 from llmgw_site.console.selectors.quotas import QuotaField, QuotaPage, QuotaRow, find_scope, quota_fields, quotas
 from llmgw_site.console.selectors.requests import Minute, minutes
@@ -14,6 +15,7 @@ __all__ = [
     "Machine",
     "Machines",
     "Minute",
+    "ModelCard",
     "QuotaField",
     "QuotaPage",
     "QuotaRow",
@@ -28,6 +30,7 @@ __all__ = [
     "live_keys",
     "machines",
     "minutes",
+    "model_card",
     "open_jobs",
     "open_tokens",
     "quota_fields",

@@ -1,0 +1,109 @@
+"""The card of one model: how it stands, room for more, and the forms that scale, size, class, restart and retry it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods, require_POST
+
+from catalog.choices import CLASSES
+from catalog.models import Model
+from catalog.services import actors, served
+from cluster.services import standing
+from llmgw_site.console import access, selectors
+from llmgw_site.console.theme import MAY_CHANGE_MODEL, MAY_SEE_MODEL
+from llmgw_site.lib.errors import Kind, Refused
+
+
+@access.page(*MAY_SEE_MODEL)
+@require_http_methods(["GET", "HEAD"])
+def card(request: HttpRequest, model_id: str) -> HttpResponse:
+    """One model. With `?parts` what changes alone."""
+    found = selectors.model_card(model_id)
+    if found is None:
+        raise Http404("There is no model with this id.")
+    context: dict[str, Any] = {
+        "card": found,
+        "model": found.row,
+        "may_change": request.user.has_perms(MAY_CHANGE_MODEL),  # type: ignore[union-attr]
+        "classes": [name for name, _ in CLASSES],
+    }
+    if "parts" in request.GET:
+        return access.fragment(request, "console/model_parts.html", **context)
+    return access.show(request, "console/model.html", found.row.name, **context)
+
+
+@access.page(*MAY_SEE_MODEL, *MAY_CHANGE_MODEL)
+@require_POST
+def order(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
+    """One of the card's forms; a refusal is shown above the card, which is as it was."""
+    row = Model.objects.filter(pk=model_id).first()
+    if row is None:
+        raise Http404("There is no model with this id.")
+    try:
+        messages.success(request, ORDERS[verb](request, row, actors.of_request(request)))
+    except Refused as refusal:
+        messages.error(request, f"{refusal.message} ({refusal.code})")
+    return redirect("console:model", model_id)
+
+
+def _scale(request: HttpRequest, row: Model, actor: str) -> str:
+    changes: dict[str, Any] = {
+        "replicas": _number(request, "replicas"),
+        "max_replicas": _number(request, "max_replicas"),
+        "rest_after": _number(request, "rest_after"),
+    }
+    if changes["replicas"] is None:
+        raise Refused(Kind.INVALID, "invalid_value", "replicas: write how many shall always run.", param="replicas")
+    standing.scale(actor=actor, model=row, why=_why(request), **changes)
+    return f"The scaling of {row.name} is set."
+
+
+def _class(request: HttpRequest, row: Model, actor: str) -> str:
+    served.update(actor=actor, model=row, why=_why(request), priority_class=request.POST.get("class", ""))
+    return f"The class of {row.name} is set."
+
+
+def _target(request: HttpRequest, row: Model, actor: str) -> str:
+    tps = _number(request, "tps")
+    if not tps:
+        raise Refused(Kind.INVALID, "invalid_value", "tokens/s: write a number above 0.", param="tps")
+    sized = standing.target(actor=actor, model=row, tps=float(tps), why=_why(request))
+    return f"{row.name} has {sized.replicas} replicas for {tps:g} tokens/s, each measured to give {sized.each:g}."
+
+
+def _restart(request: HttpRequest, row: Model, actor: str) -> str:
+    count = standing.restart(actor=actor, model=row, in_place="in_place" in request.POST, why=_why(request))
+    return f"{count} replicas of {row.name} are replaced, one after the other."
+
+
+def _retry(request: HttpRequest, row: Model, actor: str) -> str:
+    standing.retry(actor=actor, model=row, why=_why(request))
+    return f"{row.name} is tried again."
+
+
+ORDERS = {"scale": _scale, "class": _class, "target": _target, "restart": _restart, "retry": _retry}
+
+
+def _why(request: HttpRequest) -> str:
+    return request.POST.get("why", "").strip()[:1000].replace("\x00", "\ufffd")
+
+
+def _number(request: HttpRequest, name: str) -> float | int | None:
+    """What a field of a form says; None where it is empty. Raises Refused."""
+    text = request.POST.get(name, "").strip()
+    if not text:
+        return None
+    if text.isdecimal() and len(text) < 10:
+        return int(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if name not in ("rest_after", "tps") or not 0 < value < 1e10:
+        what = "a number above 0" if name in ("rest_after", "tps") else "a whole number from 0 on"
+        raise Refused(Kind.INVALID, "invalid_value", f"{name}: {what} is needed.", param=name)
+    return value

@@ -1,0 +1,161 @@
+"""One model as its card shows it: replicas, what it waits for, room for more, what was decided about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from catalog.models import Event, Model
+from catalog.selectors import events_about
+from cluster.domain.headroom import Headroom, headroom
+from cluster.domain.plan import Wait
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import ModelView as Picture
+from cluster.domain.types import ReplicaView as Shares
+from cluster.models import Replica
+from cluster.selectors import database_now, from_unix, replica_view, statuses, world
+from llmgw_site.console.views import ModelView
+from llmgw_site.lib.units import format_seconds
+
+NEWEST = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaRow:
+    """A replica with what it holds. `reserved`: bytes of its nodes' memory, `cores` 0: as many as the node takes."""
+
+    id: str
+    node: str
+    profile: str
+    state: ReplicaState
+    since: datetime
+    created_at: datetime
+    run: bool
+    why: str
+    message: str
+    code: str
+    attempt: int
+    memory: int | None
+    reserved: int
+    cores: int
+    cards: int
+    in_flight: int
+    slots: int | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    row: Model
+    view: ModelView
+    klass: str
+    scaling: str
+    standing: tuple[str, ...]  # what is remembered of it, in words
+    replicas: tuple[ReplicaRow, ...]
+    waits: tuple[Wait, ...]
+    room: Headroom
+    decisions: Sequence[Event]
+    parked: bool
+    failing: bool
+    each: float  # tokens a second of one replica; 0: not measured
+
+
+def model_card(model_id: str) -> ModelCard | None:
+    """The card of a model; None where there is none with this id. A fixed number of queries."""
+    row = Model.objects.filter(pk=model_id).first()
+    if row is None:
+        return None
+    now = database_now()
+    picture = world(now)
+    plan, found = statuses(picture, now)
+    model = picture.model(model_id)
+    if model is None:
+        return None
+    status = found[model_id]
+    replicas = tuple(_replica(item, model, picture.state(view)) for item, view in _rows(model_id))
+    view = ModelView(
+        id=model_id,
+        name=row.name,
+        status=status,
+        engine="",
+        context=None,
+        slots=None,
+        in_flight=sum(item.in_flight for item in replicas),
+        embeddings=row.embeddings,
+    )
+    return ModelCard(
+        row=row,
+        view=view,
+        klass=model.klass.name.lower(),
+        scaling=scaling(model),
+        standing=_standing(model),
+        replicas=replicas,
+        waits=tuple(item for item in plan.waits if item.model_id == model_id and item.message != status.reason),
+        room=headroom(picture, model, now),
+        decisions=list(events_about(model_id)[:NEWEST]),
+        parked=model.standing.parked_at is not None,
+        failing=any(item.state in (ReplicaState.FAILED, ReplicaState.BACKOFF) for item in replicas),
+        each=max((item.measured_tps for item in row.profiles.all() if item.enabled), default=0.0),
+    )
+
+
+def scaling(model: Picture) -> str:
+    """How many replicas it has, in words."""
+    if model.external:
+        return "a provider answers for it"
+    if model.on_demand:
+        return f"on demand, at most {model.limit}, rests after {format_seconds(model.rest_after)} without a request"
+    if not model.limit:
+        return "no replicas"
+    return f"{model.base} always" if model.limit == model.base else f"{model.base} to {model.limit} by its load"
+
+
+def _standing(model: Picture) -> tuple[str, ...]:
+    now = model.standing
+    found = []
+    if now.grown:
+        found.append(f"grown by {now.grown} because of load")
+    if now.failures:
+        found.append(f"{now.failures} starts in a row failed")
+    if now.parked_at is not None:
+        found.append(f"parked since {from_unix(now.parked_at):%Y-%m-%d %H:%M} UTC")
+    if now.restarting:
+        found.append(f"{len(now.restarting)} to restart")
+    return tuple(found)
+
+
+def _rows(model_id: str) -> list[tuple[Replica, Shares]]:
+    rows = Replica.objects.select_related("node", "profile").filter(model_id=model_id).order_by("slot", "id")
+    return [(row, replica_view(row)) for row in rows.defer("serve", "log_tail")]
+
+
+def _replica(row: Replica, model: Picture, state: ReplicaState) -> ReplicaRow:
+    shares = replica_view(row)
+    notes = []
+    if row.grown:
+        notes.append("added under load")
+    if model.restarts(shares):
+        notes.append("to restart")
+    if not row.run:
+        notes.append("is being stopped")
+    return ReplicaRow(
+        id=row.pk,
+        node=row.node.name,
+        profile=row.profile.name if row.profile else "",
+        state=state,
+        since=row.state_since,
+        created_at=row.created_at,
+        run=row.run,
+        why=row.why,
+        message=row.message,
+        code=row.code,
+        attempt=row.attempt,
+        memory=row.memory,
+        reserved=shares.reserved,
+        cores=sum(item.cores for item in shares.shares),
+        cards=len(shares.cards),
+        in_flight=row.in_flight,
+        slots=row.slots,
+        notes=tuple(notes),
+    )
