@@ -126,6 +126,10 @@ class Board:
         """Take a replica away as if its engine had ended: what it holds, and what the machine says it uses, is free."""
         self._change(self._replicas[replica_id], None, lifted=True)
 
+    def unlift(self, replica: ReplicaView) -> None:
+        """Have one back that was lifted."""
+        self._change(None, replica, lifted=True)
+
     def claim(self, model_id: str, claim: Claim | None) -> None:
         """Keep room for a model, or (None) keep it no longer."""
         self._journal.append((model_id, self._keep(model_id, claim)))

@@ -143,6 +143,8 @@ class Taker:
             for card in of_class(profile, room.node.cards):
                 if card.klass not in samples:
                     samples[card.klass] = like(self.board, replace(profile, card_classes=(card.klass,)), room.node.id)
+            if len(samples) == len(self.ledger.classes):
+                break
         left = [key for key, share in samples.items() if not self.ledger.over_limit(model, (share,) * profile.span)]
         if len(left) == len(samples):
             return profile
@@ -174,34 +176,29 @@ class Taker:
         mark = board.mark()
         leaving, order = places.on(rooms)
 
-        def fits(gone: Iterable[ReplicaView]) -> bool:
-            for replica in gone:
-                board.lift(replica.id)
+        def fits() -> bool:
             return not any(passing(room, profile, model) for room in rooms)
 
-        done, taken = fits(leaving), dict[str, Victim]()
+        for replica in leaving:
+            board.lift(replica.id)
+        done, taken = fits(), dict[str, Victim]()
         for replica in order:
             if done:
                 break
-            ground = ground_of(
-                board, self.ledger, asked, replica, profile
-            )  # those before may have been all it had to spare
+            ground = ground_of(board, self.ledger, asked, replica, profile)  # its scope may have had no more to spare
             if ground is not None:
-                taken[replica.id] = Victim(
-                    replica=replica, ground=ground, grace=None if ground is Ground.TURN else GRACE
-                )
-                done = fits([replica])
-        for victim in list(taken.values())[-2::-1]:  # the last one is needed: before it, it did not fit
-            if not done:
-                break
-            board.back(mark)
-            rest = [item.replica for item in taken.values() if item is not victim]
-            if fits([*leaving, *rest]):
+                grace = None if ground is Ground.TURN else GRACE
+                taken[replica.id] = Victim(replica=replica, ground=ground, grace=grace)
+                board.lift(replica.id)
+                done = fits()
+        for victim in list(taken.values())[-2::-1] if done else ():  # the last one is needed: before it, it did not fit
+            board.unlift(victim.replica)
+            if fits():
                 del taken[victim.replica.id]
+            else:
+                board.lift(victim.replica.id)
         found = None
         if done:
-            board.back(mark)
-            fits([*leaving, *(item.replica for item in taken.values())])
             shares = tuple(share_of(room, profile, pack=board.world.pack) for room in rooms)
             if not self.ledger.over_limit(model, shares):
                 victims = tuple(taken.values())

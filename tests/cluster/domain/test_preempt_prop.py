@@ -175,3 +175,17 @@ def test_a_tally_never_says_no_where_the_board_says_yes(case: tuple[World, Model
         if not why_not(room, profile, asks):
             assert tally.fits()
         board.back(mark)
+
+
+@given(full_worlds())
+def test_who_is_lifted_and_had_back_holds_what_it_held(case: tuple[World, ModelView]) -> None:
+    board = Board(case[0])
+    before = [(room.memory, room.cores, tuple(room.cards)) for room in board.by_index]
+    mark = board.mark()
+    for replica in board.replicas:
+        board.lift(replica.id)
+        board.unlift(replica)
+    assert [(room.memory, room.cores, tuple(room.cards)) for room in board.by_index] == before
+    board.back(mark)
+    assert [(room.memory, room.cores, tuple(room.cards)) for room in board.by_index] == before
+    assert {item.id for item in board.leaving} == {item.id for item in board.replicas if not item.run}
