@@ -65,7 +65,7 @@ def by_layers(
             cached = cached * max(facts.heads_kv_per_layer) * layers // sum(facts.heads_kv_per_layer)
         layer = max(-(-repeating // layers) + -(-cached // layers), table)
     else:
-        layer = -(-total // PIECES)
+        layer = -(-(total - each * cards) // PIECES)
     host = PROCESS + MARGIN + CARD_HOST + table
     return CardFootprint(
         memory=host + min(base.prompts, host // 7), cards=total, layer=min(layer, total - each * cards), base=each

@@ -10,7 +10,7 @@ from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain.memory import warning
 from cluster.models import Replica
-from cluster.selectors.ways import digest_of, measured, needs_of, profile_view, serve_of
+from cluster.selectors.ways import measured, needs_of, profile_view, serve_of
 
 
 def resources_of(model_id: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def resources_of(model_id: str) -> dict[str, Any]:
 def _profile(model: CatalogModel, profile: CatalogProfile, sizes: Mapping[str, int]) -> dict[str, Any]:
     serve = serve_of(model, profile)
     view, need = profile_view(model, profile, serve, sizes), needs_of(model, profile)
-    seen = sizes.get(digest_of(serve))
+    seen = sizes.get(view.digest)
     return {
         "id": profile.profile_id,
         "name": profile.name,

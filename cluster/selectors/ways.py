@@ -44,12 +44,15 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
     )
 
 
-def digest_of(serve: Serve) -> str:
+def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
-    its cards: they are its node's matter (`World.to_move`)."""
+    the very cards that it uses: they are its node's matter (`World.to_move`). How many they are, of which classes, and how
+    much of them was declared is."""
     told = to_dict(serve)
     for name in ("memory", "v", "cards", "card_memory", "card_base"):
         del told[name]
+    if cards_of(profile):  # else nothing of it, so that who uses no card goes by the digest that it always had
+        told["cards"] = [cards_of(profile), profile.card_memory, sorted(profile.card_classes)]
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -63,7 +66,7 @@ def profile_view(
 ) -> ProfileView:
     """What decisions need of a profile. Its memory is what was measured and a tenth, where it was measured; else what was
     declared; else what is estimated."""
-    cards, digest, need = cards_of(profile), digest_of(serve), needs_of(model, profile)
+    cards, digest, need = cards_of(profile), digest_of(serve, profile), needs_of(model, profile)
     seen = (measurements or {}).get(digest)
     return ProfileView(
         id=profile.profile_id,

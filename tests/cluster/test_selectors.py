@@ -51,6 +51,10 @@ def test_memory_that_no_profile_names_is_estimated_from_the_weights() -> None:
         ("profile", {"env": {"B": "1"}}, False),
         ("profile", {"engine": "vllm"}, False),
         ("profile", {"drain_timeout": 3.0}, False),
+        ("profile", {"labels": {"zone": "b"}}, True),
+        ("profile", {"card_classes": ("H100",)}, True),  # it uses none
+        ("profile", {"gpus_per_node": 1}, False),
+        ("profile", {"tp": 2}, False),
         ("model", {"weights_path": "/other"}, False),
         ("model", {"weights_sha256": "cd" * 32}, False),
         ("model", {"embeddings": True}, False),
@@ -62,11 +66,23 @@ def test_a_digest_changes_with_what_an_engine_is_started_with_and_with_nothing_e
     a_model_row()
     (model,) = catalog.model_views()
     profile = model.profiles[0]
-    before = selectors.digest_of(selectors.serve_of(model, profile))
+    before = selectors.digest_of(selectors.serve_of(model, profile), profile)
     changed: tuple[ModelView, ProfileView] = (
         (replace(model, **change), profile) if where == "model" else (model, replace(profile, **change))
     )
-    assert (selectors.digest_of(selectors.serve_of(*changed)) == before) == same
+    assert (selectors.digest_of(selectors.serve_of(*changed), changed[1]) == before) == same
+
+
+@pytest.mark.parametrize("change", [{"gpus_per_node": 3}, {"card_memory": 7}, {"card_classes": ("H100",)}])
+def test_another_use_of_cards_is_another_digest_and_a_better_estimate_is_not(change: dict[str, Any]) -> None:
+    a_model_row(profile={"gpus_per_node": 2})
+    (model,) = catalog.model_views()
+    profile = model.profiles[0]
+    before = selectors.digest_of(selectors.serve_of(model, profile), profile)
+    changed = replace(profile, **change)
+    assert selectors.digest_of(selectors.serve_of(model, changed), changed) != before
+    better = replace(profile, memory=profile.memory + 1)
+    assert selectors.digest_of(selectors.serve_of(model, better), better) == before
 
 
 def test_the_clock_is_the_databases_and_close_to_ours() -> None:

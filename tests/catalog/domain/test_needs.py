@@ -47,7 +47,7 @@ def test_a_declared_figure_wins_and_an_unknown_shape_has_large_pieces() -> None:
     assert by_layers(EIGHT, cards=2, card_memory=40 * GIB).cards == 40 * GIB
     assert by_layers(EIGHT, cards=2, card_memory=MIB).base == MIB // 4
     unknown = by_layers(ModelFacts(kind="model"), cards=2, card_memory=32 * GIB)
-    assert (unknown.cards, unknown.layer) == (32 * GIB, 2 * GIB)
+    assert (unknown.cards, unknown.layer) == (32 * GIB, -(-(32 * GIB - 2 * unknown.base) // 16))
 
 
 def test_layers_that_differ_count_as_the_largest() -> None:

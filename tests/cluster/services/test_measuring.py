@@ -146,3 +146,39 @@ def test_where_the_driver_does_not_tell_whose_memory_it_is_what_replicas_do_not_
         card = replace(card, memory_used=used * GIB)
         machine.heartbeat(hardware=replace(HARDWARE, cards=(card,)))
         assert selectors.world().nodes[0].cards[0].foreign == foreign * GIB
+
+
+def test_f68_one_of_eight_cards_with_errors_is_out_alone_and_is_named() -> None:
+    machine = Machine("gpu")
+    cards = [CardReport(uuid=f"GPU-{n}", name="H100", memory_total=80 * GIB, memory_foreign=0) for n in range(8)]
+    cards[5] = replace(cards[5], problem="2 uncorrectable memory errors (ECC)")
+    machine.heartbeat(hardware=replace(HARDWARE, cards=tuple(cards)))
+    a_model_row("large", replicas=8, profile={"gpus_per_node": 1, "card_memory": 60 * GIB, "memory": 64 * MIB})
+    planned()
+    used = {uuid for row in Replica.objects.all() for uuid in row.serve["cards"]}
+    assert used == {f"GPU-{n}" for n in range(8) if n != 5}
+    now = selectors.database_now()
+    plan, _ = selectors.statuses(selectors.world(now), now)
+    assert len(plan.waits) == 1
+    cards[5] = replace(cards[5], problem="")
+    machine.heartbeat(
+        *(ReplicaReport(replica_id=row.id, generation=1, state="ready") for row in Replica.objects.all()),
+        hardware=replace(HARDWARE, cards=tuple(cards)),
+    )
+    planned()
+    assert Replica.objects.filter(run=True).count() == 8
+
+
+def test_f19_another_number_of_cards_replaces_the_replica_and_is_never_silently_old() -> None:
+    machine = Machine("gpu")
+    cards = tuple(CardReport(uuid=f"GPU-{n}", name="L4", memory_total=24 * GIB, memory_foreign=0) for n in range(4))
+    machine.heartbeat(hardware=replace(HARDWARE, cards=cards))
+    model = a_model_row("m", profile={"gpus_per_node": 1, "card_memory": 16 * GIB, "memory": 64 * MIB})
+    planned()
+    row = Replica.objects.get()
+    machine.heartbeat(ready(row, 64 * MIB), hardware=replace(HARDWARE, cards=cards))
+    model.profiles.update(gpus_per_node=2)
+    planned()
+    (new,) = Replica.objects.exclude(id=row.id)
+    assert len(new.serve["cards"]) == 2
+    assert not {*new.serve["cards"]} & {*row.serve["cards"]}
