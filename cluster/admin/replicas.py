@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.utils.html import format_html
 
 from cluster.admin.pages import ReadPages, size
+from cluster.domain.memory import warning
 from cluster.models import Replica
 
 _LOG = '<pre style="max-height:24rem;overflow:auto;white-space:pre-wrap">{}</pre>'
@@ -23,7 +24,7 @@ class ReplicaPages(ReadPages):
     search_fields = ["id", "model__name", "node__name"]
     fieldsets = [
         (None, {"fields": ["id", "model", "profile", "node", "slot", "created_at"]}),
-        ("Why here", {"fields": ["why", "run", "generation", "reserved_size", "serve"]}),
+        ("Why here", {"fields": ["why", "run", "generation", "reserved_size", "cards", "serve"]}),
         (
             "Seen by the node",
             {
@@ -34,7 +35,7 @@ class ReplicaPages(ReadPages):
             },
         ),
     ]  # fmt: skip
-    readonly_fields = ["reserved_size", "memory_seen", "log"]
+    readonly_fields = ["reserved_size", "cards", "memory_seen", "log"]
 
     @admin.display(description="reserved")
     def reserved_size(self, replica: Replica) -> str:
@@ -42,7 +43,13 @@ class ReplicaPages(ReadPages):
 
     @admin.display(description="memory")
     def memory_seen(self, replica: Replica) -> str:
-        return size(replica.memory)
+        trouble = warning(replica.reserved, replica.memory)
+        return f"{size(replica.memory)}: {trouble}" if trouble else size(replica.memory)
+
+    @admin.display(description="of cards")
+    def cards(self, replica: Replica) -> str:
+        held = [f"{uuid}: {size(part)}" for share in replica.shares for uuid, part in share.get("cards", ())]
+        return ", ".join(held) or "–"
 
     @admin.display(description="last words of a failed start")
     def log(self, replica: Replica) -> Any:

@@ -9,7 +9,7 @@ from django.test import Client
 
 from cluster.domain.modules import ModuleReport
 from cluster.domain.states import JobState
-from cluster.models import Job, JoinToken, Node
+from cluster.models import Job, JoinToken, Node, Replica
 from cluster.services import jobs, joining, maintenance, setup
 from routing import services
 from tests.cluster.rows import Machine, a_ready_replica, report
@@ -142,3 +142,12 @@ def test_a_list_costs_the_same_queries_however_long_it_is(
     for path in LISTS[:3]:
         with django_assert_max_num_queries(16):
             admin_client.get(f"/admin/{path}/")
+
+
+def test_a_replica_that_takes_more_than_it_holds_says_so_and_names_its_cards(admin_client: Client) -> None:
+    _, row = a_ready_replica()
+    shares = [{"node_id": row.node_id, "memory": 1 << 30, "cores": 0, "cards": [["GPU-1", 3 << 30]]}]
+    Replica.objects.filter(id=row.id).update(memory=2 << 30, reserved=1 << 30, shares=shares)
+    page = admin_client.get(f"/admin/cluster/replica/{row.id}/change/").content.decode()
+    assert "it takes 2.0 GiB and holds 1.0 GiB" in page
+    assert "GPU-1: 3.0 GiB" in page
