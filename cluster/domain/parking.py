@@ -71,4 +71,4 @@ def unparked(standing: Standing) -> Standing:
 def _told(board: Board, replica: ReplicaView) -> str:
     node = board.node(replica.node_id)
     where = f"on node {node.name}: " if node else ""
-    return f"{where}{replica.message or replica.code or 'it ended before it was ready'}"
+    return where + (replica.message or replica.code or "it ended before it was ready").rstrip(".")

@@ -144,7 +144,8 @@ class _Planner:
         """Case 2 of a parked model. One whose node is lost is left alone: it may prove to work when that is back."""
         for replica in self.board.of_model(model.id):
             if replica.run and self.board.state(replica) not in (_READY, ReplicaState.LOST):
-                self.do(Stop(replica_id=replica.id, reason=parked_words(model)))
+                text = f"the model is parked after {model.standing.failures} failed starts in a row"
+                self.do(Stop(replica_id=replica.id, reason=text))
 
     def surplus(self, model: ModelView) -> None:
         """Case 3. While an old replica is being replaced, its successor's start is no surplus until it is ready."""
@@ -409,7 +410,7 @@ class _Planner:
 def parked_words(model: ModelView) -> str:
     standing = model.standing
     return (
-        f"{model.name} is parked after {standing.failures} failed starts in a row: {standing.parked_message}; "
+        f"the model {model.name} is parked after {standing.failures} failed starts in a row: {standing.parked_message}; "
         f"mend what it says and change the model, or try again by `llmgw model retry {model.name}`"
     )
 

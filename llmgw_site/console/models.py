@@ -33,7 +33,7 @@ def card(request: HttpRequest, model_id: str) -> HttpResponse:
     }
     if "parts" in request.GET:
         return access.fragment(request, "console/model_parts.html", **context)
-    return access.show(request, "console/model.html", found.row.name, **context)
+    return access.show(request, "console/model.html", f"Model {found.row.name}", **context)
 
 
 @access.page(*MAY_SEE_MODEL, *MAY_CHANGE_MODEL)

@@ -72,7 +72,7 @@ def test_show_why_tells_the_state_and_every_decision(llmgw: Llmgw) -> None:
     done = llmgw("model", "show", "small", "--why")
     assert done.code == 0
     assert "small: 0 of 1 replicas ready, class standard." in done.out
-    assert "model_parked: small is parked after 5 failed starts in a row" in done.out
+    assert "model_parked: the model small is parked after 5 failed starts in a row" in done.out
     for kind in ("replica_placed", "replica_ready", "model_decided", "replica_stopping"):
         assert kind in done.out
     told = llmgw("model", "show", "small", "--why", "--json").json
