@@ -211,6 +211,7 @@ class ReplicaReport:
     context: int | None = None  # tokens per slot, as the engine reports
     slots: int | None = None
     memory: int | None = None  # proportional set size of the engine's processes
+    card_memory: int | None = None  # what they have of all cards together
     in_flight: int = 0
     last_used_at: float | None = None
 

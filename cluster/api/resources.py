@@ -29,7 +29,8 @@ class ProfileResources(serializers.Serializer[Any]):
     memory_measured = serializers.IntegerField(allow_null=True, help_text="The most that a replica was seen to take.")
     cards = serializers.IntegerField(help_text="Of each node; 0: it runs on the processor.")
     card_memory = serializers.IntegerField(help_text="Of those cards together.")
-    card_source = serializers.ChoiceField(["", "declared", "estimated"])
+    card_memory_measured = serializers.IntegerField(allow_null=True)
+    card_source = serializers.CharField(help_text="The same of that figure; empty: it uses none.")
     layer = serializers.IntegerField(help_text="The largest piece that cannot be divided over cards.")
 
 
@@ -40,6 +41,7 @@ class ReplicaResources(serializers.Serializer[Any]):
     state = serializers.CharField()
     reserved = serializers.IntegerField(help_text="Memory that it holds.")
     memory = serializers.IntegerField(allow_null=True, help_text="Memory that it takes; null: not told.")
+    card_memory = serializers.IntegerField(allow_null=True, help_text="What it takes of its cards together.")
     cores = serializers.IntegerField()
     cards = serializers.DictField(child=serializers.IntegerField(), help_text="Bytes of each of its cards, by UUID.")
     warning = serializers.CharField(help_text="Empty: all is well.")

@@ -43,6 +43,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('digest', models.CharField(max_length=64, primary_key=True, serialize=False)),
                 ('memory', models.PositiveBigIntegerField(help_text="Bytes of its node's memory, the most that was seen.")),
+                ('card_memory', models.PositiveBigIntegerField(blank=True, help_text='The same of its cards; empty: it has none.', null=True)),
                 ('replica_id', models.CharField(help_text='Of which it was seen.', max_length=40)),
                 ('measured_at', models.DateTimeField()),
             ],
@@ -66,6 +67,11 @@ class Migration(migrations.Migration):
             model_name='replica',
             name='grown',
             field=models.BooleanField(default=False, help_text='Added under load, beyond what shall run.'),
+        ),
+        migrations.AddField(
+            model_name='replica',
+            name='card_memory',
+            field=models.PositiveBigIntegerField(blank=True, help_text='Bytes that it has of its cards.', null=True),
         ),
         migrations.AddField(
             model_name='replica',

@@ -10,6 +10,9 @@ class Measurement(models.Model):
 
     digest = models.CharField(primary_key=True, max_length=64)
     memory = models.PositiveBigIntegerField(help_text="Bytes of its node's memory, the most that was seen.")
+    card_memory = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="The same of its cards; empty: it has none."
+    )
     replica_id = models.CharField(max_length=40, help_text="Of which it was seen.")
     measured_at = models.DateTimeField()
 

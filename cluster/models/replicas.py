@@ -54,6 +54,7 @@ class Replica(models.Model):
     context = models.PositiveIntegerField(null=True, blank=True)
     slots = models.PositiveIntegerField(null=True, blank=True)
     memory = models.PositiveBigIntegerField(null=True, blank=True)
+    card_memory = models.PositiveBigIntegerField(null=True, blank=True, help_text="Bytes that it has of its cards.")
     in_flight = models.PositiveIntegerField(default=0)
     last_used_at = models.DateTimeField(null=True, blank=True)
 

@@ -34,8 +34,8 @@ from cluster.domain.types import (
     World,
 )
 from cluster.models import ClusterIdentity, ClusterSetup, Job, ModelStanding, Node, Replica
+from cluster.selectors.ways import Measured, measured, profile_view
 from cluster.selectors.ways import digest_of as digest_of
-from cluster.selectors.ways import measured, profile_view
 from cluster.selectors.ways import serve_of as serve_of
 from cluster.wire import Serve, WantedReplica, from_dict
 
@@ -121,7 +121,7 @@ def _used(replicas: Iterable[Replica]) -> dict[str, float]:
 def _model_view(
     model: CatalogModel,
     serves: dict[str, Serve],
-    sizes: Mapping[str, int],
+    sizes: Mapping[str, Measured],
     standing: ModelStanding | None,
     used: float | None = None,
 ) -> ModelView:

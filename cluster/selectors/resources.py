@@ -10,7 +10,7 @@ from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain.memory import warning
 from cluster.models import Replica
-from cluster.selectors.ways import measured, needs_of, profile_view, serve_of
+from cluster.selectors.ways import Measured, measured, profile_view, serve_of
 
 
 def resources_of(model_id: str) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def resources_of(model_id: str) -> dict[str, Any]:
                 "state": row.state,
                 "reserved": row.reserved,
                 "memory": row.memory,
+                "card_memory": row.card_memory,
                 "cores": sum(share.get("cores", 0) for share in row.shares),
                 "cards": {uuid: size for share in row.shares for uuid, size in share.get("cards", ())},
                 "warning": warning(row.reserved, row.memory),
@@ -38,21 +39,27 @@ def resources_of(model_id: str) -> dict[str, Any]:
     }
 
 
-def _profile(model: CatalogModel, profile: CatalogProfile, sizes: Mapping[str, int]) -> dict[str, Any]:
+def _profile(model: CatalogModel, profile: CatalogProfile, sizes: Mapping[str, Measured]) -> dict[str, Any]:
     serve = serve_of(model, profile)
-    view, need = profile_view(model, profile, serve, sizes), needs_of(model, profile)
-    seen = sizes.get(view.digest)
+    view = profile_view(model, profile, serve, sizes)
+    seen, of_cards = sizes.get(view.digest, (None, None))
+    as_measured = bool(of_cards) and not view.even
     return {
         "id": profile.profile_id,
         "name": profile.name,
         "engine": profile.engine,
         "cores": profile.threads,
         "memory": view.memory,
-        "memory_source": "measured" if seen is not None else "declared" if profile.memory else "estimated",
+        "memory_source": _source(seen is not None, bool(profile.memory)),
         "memory_declared": profile.memory or None,
         "memory_measured": seen,
         "cards": view.cards,
-        "card_memory": need.card_memory,
-        "card_source": "" if not view.cards else "declared" if profile.card_memory else "estimated",
-        "layer": need.layer,
+        "card_memory": view.card_memory,
+        "card_memory_measured": of_cards,
+        "card_source": _source(as_measured, bool(profile.card_memory)) if view.cards else "",
+        "layer": view.layer,
     }
+
+
+def _source(as_measured: bool, declared: bool) -> str:
+    return "measured" if as_measured else "declared" if declared else "estimated"

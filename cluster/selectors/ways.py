@@ -56,34 +56,41 @@ def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def measured() -> dict[str, int]:
-    """Bytes of memory that replicas were seen to take, by the digest of what they run. One query."""
-    return dict(Measurement.objects.values_list("digest", "memory"))
+Measured = tuple[int, int | None]
+"""Bytes of a node's own memory and of its cards together that replicas were seen to take."""
+
+
+def measured() -> dict[str, Measured]:
+    """By the digest of what they run. One query."""
+    rows = Measurement.objects.values_list("digest", "memory", "card_memory")
+    return {digest: (memory, of_cards) for digest, memory, of_cards in rows}
 
 
 def profile_view(
-    model: CatalogModel, profile: CatalogProfile, serve: Serve, measurements: Mapping[str, int] | None = None
+    model: CatalogModel, profile: CatalogProfile, serve: Serve, measurements: Mapping[str, Measured] | None = None
 ) -> ProfileView:
     """What decisions need of a profile. Its memory is what was measured and a tenth, where it was measured; else what was
-    declared; else what is estimated."""
+    declared; else what is estimated. vLLM takes of its cards all that it is given, so that measuring it says nothing."""
     cards, digest, need = cards_of(profile), digest_of(serve, profile), needs_of(model, profile)
-    seen = (measurements or {}).get(digest)
+    memory, of_cards = (measurements or {}).get(digest, (None, None))
+    even = profile.engine == "vllm"
+    card_memory = need.card_memory if even or not cards or of_cards is None else of_cards + of_cards // SPARE
     return ProfileView(
         id=profile.profile_id,
         name=profile.name,
         engine=profile.engine,
         digest=digest,
-        memory=serve.memory if seen is None else seen + seen // SPARE,
+        memory=serve.memory if memory is None else memory + memory // SPARE,
         threads=profile.threads,
         priority=profile.priority,
         nodes=profile.nodes,
         labels=tuple(sorted(profile.labels.items())),
         cards=cards,
         card_classes=profile.card_classes,
-        card_memory=need.card_memory,
+        card_memory=card_memory,
         layer=need.layer,
-        card_base=need.card_base,
-        even=profile.engine == "vllm",
+        card_base=min(need.card_base, card_memory // (2 * cards)) if cards else 0,
+        even=even,
         rate=profile.measured_tps / (cards * profile.pp or profile.threads or 1),
         concurrency=profile.measured_concurrency,
         span=profile.pp,

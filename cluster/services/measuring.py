@@ -27,21 +27,29 @@ def record(now: datetime) -> int:
         .order_by()
         .values("model_id", "node_id")
         .annotate(
-            count=Count("id"), replica=Max("id"), digest=Max("digest"), memory=Max("memory"), ready=Max("ready_at"),
-            used=Max("last_used_at"),
+            count=Count("id"), replica=Max("id"), digest=Max("digest"), memory=Max("memory"), card_memory=Max("card_memory"),
+            ready=Max("ready_at"), used=Max("last_used_at"),
         )
         .filter(count=1, ready__lte=before, used__isnull=False, memory__gt=0)
     )  # fmt: skip
-    most: dict[str, Any] = {}
+    seen: dict[str, list[Any]] = {}
     for row in alone:
-        if row["digest"] not in most or row["memory"] > most[row["digest"]]["memory"]:
-            most[row["digest"]] = row
-    known = dict(Measurement.objects.filter(digest__in=most).values_list("digest", "memory"))
-    larger = {digest: row for digest, row in most.items() if row["memory"] > known.get(digest, 0)}
-    for digest, row in larger.items():
-        values = {"memory": row["memory"], "replica_id": row["replica"], "measured_at": now}
+        seen.setdefault(row["digest"], []).append(row)
+    known = Measurement.objects.in_bulk(list(seen))
+    count = 0
+    for digest, rows in seen.items():
+        kept, top = known.get(digest), max(rows, key=lambda row: row["memory"])
+        of_cards = max((row["card_memory"] for row in rows if row["card_memory"]), default=None)
+        memory, cards = top["memory"], of_cards
+        if kept is not None:
+            memory = max(memory, kept.memory)
+            cards = max(of_cards or 0, kept.card_memory or 0) or None
+            if (memory, cards) == (kept.memory, kept.card_memory):
+                continue
+        values = {"memory": memory, "card_memory": cards, "replica_id": top["replica"], "measured_at": now}
         Measurement.objects.update_or_create(digest=digest, defaults=values)
-    return len(larger)
+        count += 1
+    return count
 
 
 def prune(now: datetime) -> int:

@@ -341,7 +341,7 @@ def _tell(row: Replica, node: Node, fields: dict[str, Any]) -> None:
 
 
 _NOTHING: dict[str, Any] = {"code": "", "message": "", "log_tail": "", "pid": None, "port": None, "started_at": None,
-                            "ready_at": None, "memory": None, "in_flight": 0}  # fmt: skip
+                            "ready_at": None, "memory": None, "card_memory": None, "in_flight": 0}  # fmt: skip
 
 
 def _proven(report: ReplicaReport, row: Replica) -> int:
@@ -365,6 +365,7 @@ def _observed(report: ReplicaReport) -> dict[str, Any]:
         "context": _count(report.context),
         "slots": _count(report.slots),
         "memory": _count(report.memory, most=2**63 - 1),
+        "card_memory": _count(report.card_memory, most=2**63 - 1),
         "in_flight": _count(report.in_flight),
         "last_used_at": _time(report.last_used_at),
     }

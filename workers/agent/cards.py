@@ -99,7 +99,8 @@ class Cards:
     def __init__(
         self, read: Callable[[], tuple[CardReport, ...]] | None = None, *, data: Path | None = None, rules: bool = True
     ) -> None:
-        self._read = read or Reader(data, rules=rules).read
+        self._reader = Reader(data, rules=rules)
+        self._read = read or self._reader.read
         self._last: tuple[CardReport, ...] = ()
         self._thread: threading.Thread | None = None
         self._one = threading.Lock()
@@ -118,6 +119,10 @@ class Cards:
         thread.join(TIMEOUT)
         self.problem = "the GPU driver does not answer: the cards' figures are old" if thread.is_alive() else ""
         return self._last
+
+    def engines(self) -> dict[str, int]:
+        """Bytes that engines of ours had of all cards together at the last reading, by the id of their replica."""
+        return self._reader.engines
 
     def _work(self) -> None:
         try:
@@ -149,16 +154,18 @@ class Reader:
         self._kernel = kernel or KernelLog()
         self._known: dict[str, CardReport] = {}
         self._places: dict[int, str] = {}
+        self.engines: dict[str, int] = {}
 
     def read(self) -> tuple[CardReport, ...]:
         """Every card, in the driver's order. Raises what NVML raises where it cannot be opened."""
         nvml = self._nvml or importlib.import_module("pynvml")
         self._kernel.read()
+        engines: dict[str, int] = {}
         nvml.nvmlInit()
         try:
             found: dict[str, CardReport] = {}
             for place in range(nvml.nvmlDeviceGetCount()):
-                card = self._card(nvml, place)
+                card = self._card(nvml, place, engines)
                 if card is not None:
                     found[card.uuid] = card
                     self._places[place] = card.uuid
@@ -167,10 +174,11 @@ class Reader:
                 nvml.nvmlShutdown()
         for uuid in self._known.keys() - found.keys():
             found[uuid] = _lost(self._known[uuid])
-        self._known = found
+        self._known, self.engines = found, engines
         return tuple(found.values())
 
-    def _card(self, nvml: Any, place: int) -> CardReport | None:
+    def _card(self, nvml: Any, place: int, engines: dict[str, int]) -> CardReport | None:
+        """`engines`: what those of ours have on it is added there."""
         gone = False
 
         def ask(name: str, *args: Any, **more: Any) -> Any:
@@ -193,6 +201,10 @@ class Reader:
         power, busy = ask("nvmlDeviceGetPowerUsage", handle), ask("nvmlDeviceGetUtilizationRates", handle)
         running = ask("nvmlDeviceGetComputeRunningProcesses", handle)
         processes = None if running is None else [(item.pid, item.usedGpuMemory) for item in running]
+        for pid, size in processes or ():
+            replica = process.replica_of(pid) if size and self._is_ours(pid) else ""
+            if replica:
+                engines[replica] = engines.get(replica, 0) + (size or 0)
         health = self._health(nvml, handle, ask)
         return CardReport(
             uuid=_text(uuid),

@@ -120,6 +120,16 @@ def marked(pid: int, data: Path) -> bool | None:
         return None
 
 
+def replica_of(pid: int) -> str:
+    """Id of the replica whose engine a process belongs to; empty if it cannot be known."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    mark = f"{REPLICA}=".encode()
+    return next((item[len(mark) :].decode(errors="replace") for item in environ if item.startswith(mark)), "")
+
+
 def find(data: Path) -> list[Found]:
     """Live engines of this data folder: session leaders of our user that carry its marks."""
     found = []

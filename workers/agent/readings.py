@@ -30,6 +30,8 @@ class Readings:
         self.builds: tuple[EngineBuild, ...] = ()
         self.memory: dict[int, int | None] = {}
         """Proportional set size of an engine's processes by its pid."""
+        self.card_memory: dict[str, int] = {}
+        """What an engine has of cards, by the id of its replica."""
 
     async def run(self) -> None:
         """Hardware and engine builds each 10 s; memory of engines each 5 s; both at once when engines come or go."""
@@ -42,6 +44,7 @@ class Readings:
                 if now >= next_hardware or changed:
                     next_hardware = now + HARDWARE_EVERY
                     self.hardware = await asyncio.to_thread(probe.hardware, self._config.data, self._cards)
+                    self.card_memory = self._cards.engines()
                     self.builds = tuple(engine.build() for engine in self._agent.engines.values())
                 if now >= next_memory or changed:
                     next_memory = now + MEMORY_EVERY

@@ -167,7 +167,10 @@ class Reporter:
         )
 
     def _with_memory(self, report: ReplicaReport) -> ReplicaReport:
-        return replace(report, memory=self.readings.memory.get(report.pid)) if report.pid is not None else report
+        if report.pid is None:
+            return report
+        of_cards = self.readings.card_memory.get(report.replica_id)
+        return replace(report, memory=self.readings.memory.get(report.pid), card_memory=of_cards)
 
     def _problems(self) -> tuple[str, ...]:
         found = [*self.readings.problems(), *self.shipping.problems()]

@@ -11,7 +11,7 @@ import pytest
 from cluster import selectors
 from cluster.models import Measurement, Replica
 from cluster.services import apply, measuring
-from cluster.wire import CardReport, ReplicaReport
+from cluster.wire import CardReport, EngineBuild, ReplicaReport
 from llmgw_site.lib.units import GIB, MIB
 from tests.cluster.rows import HARDWARE, Machine, a_model_row
 
@@ -182,3 +182,24 @@ def test_f19_another_number_of_cards_replaces_the_replica_and_is_never_silently_
     (new,) = Replica.objects.exclude(id=row.id)
     assert len(new.serve["cards"]) == 2
     assert not {*new.serve["cards"]} & {*row.serve["cards"]}
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm"])
+def test_measured_memory_of_cards_is_reserved_except_of_an_engine_that_takes_all_it_is_given(engine: str) -> None:
+    machine = Machine("gpu")
+    cards = tuple(CardReport(uuid=f"GPU-{n}", name="L4", memory_total=24 * GIB, memory_foreign=0) for n in range(2))
+    way = {"gpus_per_node": 2} if engine == "llama.cpp" else {"tp": 2}
+    builds = (EngineBuild(kind=engine, version="1"),)
+    hardware = replace(HARDWARE, cards=cards)
+    machine.heartbeat(hardware=hardware, engines=builds)
+    a_model_row("m", profile={**way, "engine": engine, "card_memory": 30 * GIB, "memory": GIB})
+    planned()
+    report = ready(Replica.objects.get(), 64 * MIB, card_memory=20 * GIB)
+    machine.heartbeat(report, hardware=hardware, engines=builds)
+    assert Replica.objects.get().card_memory == 20 * GIB
+    assert measuring.record(later()) == 1
+    found = selectors.world().models[0].profiles[0]
+    assert found.card_memory == (22 * GIB if engine == "llama.cpp" else 30 * GIB)
+    assert found.memory == 64 * MIB + 64 * MIB // 10
+    machine.heartbeat(replace(report, card_memory=None), hardware=hardware, engines=builds)
+    assert measuring.record(later()) == 0  # not told once is no reason to forget

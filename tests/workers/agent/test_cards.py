@@ -64,6 +64,7 @@ def test_f09_memory_of_a_foreign_program_is_told_at_the_next_reading_and_gone_wi
     assert [item.memory_foreign for item in reader.read()] == [0]
     card.used, card.processes = 79 * GIB, [(engine, 20 * GIB), (os.getpid(), 59 * GIB)]
     assert [item.memory_foreign for item in reader.read()] == [59 * GIB]
+    assert reader.engines == {"rep_1": 20 * GIB}
     card.used, card.processes = 20 * GIB, [(engine, 20 * GIB)]
     assert [item.memory_foreign for item in reader.read()] == [0]
 
