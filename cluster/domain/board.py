@@ -104,7 +104,10 @@ class Board:
         return state_of(replica, room.node if room is not None else None)
 
     def to_move(self, replica: ReplicaView) -> str:
-        return why_to_move(replica, self.node(replica.node_id), self.model(replica.model_id))
+        room, model = self.rooms.get(replica.node_id), self.model(replica.model_id)
+        if room is not None and not room.drains and (model is None or not model.pinned):
+            return ""  # as nearly always; it is asked of each replica
+        return why_to_move(replica, room.node if room is not None else None, model)
 
     def as_world(self) -> World:
         """The picture as a world of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.domain.maintenance import Maintenance
 from cluster.domain.modules import Module
 from cluster.domain.states import REPLICA_LIVE, NodeState, ReplicaState
 from cluster.domain.types import CardView, NodeView, ReplicaView, Share
@@ -30,7 +31,7 @@ def holds_room(replica: ReplicaView) -> bool:
 
 class Room:
     """A node's room. `index`: its place among all nodes in the order of names. `lost`: whether what runs there counts
-    as lost. `version` rises with each change.
+    as lost. `drains`: whether what runs there, or on a card of it, shall move away. `version` rises with each change.
 
     `cards`: bytes that one more engine may take of each card, in the node's order; -1 of one that must not be used.
     """
@@ -43,6 +44,7 @@ class Room:
         "_top",
         "cards",
         "cores",
+        "drains",
         "index",
         "lost",
         "node",
@@ -53,6 +55,7 @@ class Room:
         self.node = node
         self.index = index
         self.lost = node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
+        self.drains = node.drained or any(card.maintenance == Maintenance.DRAINED for card in node.cards)
         self.version = 0
         self.cores = node.cores
         self._promised = node.memory_total - margin(node)

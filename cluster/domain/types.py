@@ -128,6 +128,11 @@ class ModelView:
         """Whether this replica is to be replaced by a new one, as somebody asked."""
         return bool(self.standing.restarting) and replica.name_now in self.standing.restarting
 
+    @cached_property
+    def pinned(self) -> bool:
+        """Whether a profile of it may run on some nodes only."""
+        return any(item.nodes for item in self.profiles)
+
     def profile(self, profile_id: str | None) -> ProfileView | None:
         return next((item for item in self.profiles if item.id == profile_id), None)
 
