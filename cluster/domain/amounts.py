@@ -6,15 +6,18 @@ A sum has a whole number for each thing that it names: `cores`, `memory` (bytes)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from catalog.domain.types import QuotaView
 from cluster.domain.modules import Module
 from cluster.domain.room import card_margin, margin
-from cluster.domain.types import Amount, CardView, NodeView, ScopeView, Share
+from cluster.domain.types import Amount, NodeView, ScopeView, Share
 from llmgw_site.lib.units import format_bytes
 
 Sum = Mapping[str, int]
+Cards = Mapping[str, tuple[str, int]]
+"""Cards of a node by UUID: what sums call their class, and bytes that engines can have of each."""
 CORES, MEMORY, CARDS = "cores", "memory", "cards:"
 WHOLE = 1_000_000
 """A card."""
@@ -47,32 +50,41 @@ def of_amount(amount: Amount) -> dict[str, int]:
     return named
 
 
-def of_shares(shares: Iterable[Share], cards: Mapping[str, Mapping[str, CardView]]) -> dict[str, int]:
-    """What a replica takes. `cards`: by node id, then by UUID; one that its node has no more is nothing of the fleet."""
+def cards_of(node: NodeView) -> Cards:
+    """The cards of a node as `of_shares` looks them up."""
+    return {card.uuid: (_key(card.klass), card.memory_total - card_margin(card)) for card in node.cards}
+
+
+def of_shares(shares: Iterable[Share], cards: Mapping[str, Cards]) -> dict[str, int]:
+    """What a replica takes. `cards`: by node id; one that its node has no more is nothing of the fleet."""
     total: dict[str, int] = {}
     for share in shares:
-        for key, size in ((CORES, share.cores), (MEMORY, share.memory)):
-            if size:
-                total[key] = total.get(key, 0) + size
-        there = cards.get(share.node_id, {}) if share.cards else {}
-        for uuid, size in share.cards:
-            card = there.get(uuid)
-            if card is not None:
-                key = CARDS + card.klass
-                total[key] = total.get(key, 0) + part_of(card, size)
+        if share.cores:
+            total[CORES] = total.get(CORES, 0) + share.cores
+        if share.memory:
+            total[MEMORY] = total.get(MEMORY, 0) + share.memory
+        if share.cards:
+            there = cards.get(share.node_id, {})
+            for uuid, size in share.cards:
+                if uuid in there:
+                    key, usable = there[uuid]
+                    total[key] = total.get(key, 0) + part_of(usable, size)
     return total
 
 
-def part_of(card: CardView, size: int) -> int:
-    """How much of a card so many bytes of it are, in millionths: one part of as many as fit there beside each other.
+def part_of(usable: int, size: int) -> int:
+    """How much of a card that can give `usable` bytes so many of them are, in millionths: one part of as many as fit there
+    beside each other.
 
     More than half of what the card can give is the whole card, for no second one fits beside it; more than a third is a
     half. So replicas of a kind that hold n cards by this sum can stand on n cards.
     """
-    usable = card.memory_total - card_margin(card)
-    if size <= 0:
-        return 0
-    return WHOLE // max(1, usable // size)
+    return WHOLE // max(1, usable // size) if size > 0 else 0
+
+
+@cache
+def _key(klass: str) -> str:
+    return CARDS + klass
 
 
 def of_fleet(nodes: Iterable[NodeView]) -> dict[str, int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from cluster.domain.amounts import CARDS, of_amount, of_shares, short, words
+from cluster.domain.amounts import CARDS, Cards, cards_of, of_amount, of_shares, short, words
 from cluster.domain.board import Board
 from cluster.domain.room import holds_room
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import CardView, Claim, ModelView, ReplicaView, ScopeView, Share
+from cluster.domain.types import Claim, ModelView, ReplicaView, ScopeView, Share
 
 NAMED = 6
 """Models of a scope that a refusal names with what they hold; of the others their sum."""
@@ -31,7 +31,7 @@ class Ledger:
         self._guarantees = _set(self._scopes, "guarantee")
         self._chains: dict[str, tuple[str, ...]] = {"": ()}
         self._guards: dict[tuple[str, str], tuple[str, ...]] = {}  # whose, and for whom
-        self._cards: dict[str, Mapping[str, CardView]] = {}
+        self._cards: dict[str, Cards] = {}
         self._amounts: dict[str, tuple[tuple[Share, ...], dict[str, int]]] = {}
         self._held: dict[str, dict[str, int]] = {}  # by id of a scope or a model
         self._serving: dict[str, dict[str, int]] = {}  # the part of it that is meant to go on
@@ -218,12 +218,12 @@ class Ledger:
             self._amounts[replica.id] = known
         return known[1]
 
-    def _cards_of(self, shares: Sequence[Share]) -> Mapping[str, Mapping[str, CardView]]:
+    def _cards_of(self, shares: Sequence[Share]) -> Mapping[str, Cards]:
         """The cards of these nodes, looked up once for each."""
         for share in shares:
             if share.cards and share.node_id not in self._cards:
                 node = self.board.node(share.node_id)
-                self._cards[share.node_id] = {card.uuid: card for card in node.cards} if node is not None else {}
+                self._cards[share.node_id] = cards_of(node) if node is not None else {}
         return self._cards
 
     def _over(self, model: ModelView, scope: ScopeView, key: str, more: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.domain import invariants
-from cluster.domain.amounts import of_amount, of_shares
+from cluster.domain.amounts import cards_of, of_amount, of_shares
 from cluster.domain.board import Board
 from cluster.domain.feasible import why_not
 from cluster.domain.place import ranks
@@ -240,7 +240,7 @@ def _amount(board: Board, replicas: Iterable[ReplicaView]) -> dict[str, int]:
         cards = {}
         for share in replica.shares:
             node = board.node(share.node_id)
-            cards[share.node_id] = {card.uuid: card for card in node.cards} if node is not None else {}
+            cards[share.node_id] = cards_of(node) if node is not None else {}
         for key, size in of_shares(replica.shares, cards).items():
             total[key] = total.get(key, 0) + size
     return total

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.domain.accounts import books
-from cluster.domain.amounts import WHOLE, of_fleet, part_of, words
+from cluster.domain.amounts import WHOLE, cards_of, of_fleet, part_of, words
 from cluster.domain.guarantees import check, worse
 from cluster.domain.modules import Module
 from cluster.domain.states import NodeState
@@ -36,11 +36,14 @@ FLEET = {"cores": 16, "memory": 64 * GIB, "cards:L4": 4 * WHOLE}
 )
 def test_a_part_of_a_card_is_one_of_as_many_as_fit_there(size, part):
     """24 GiB less the margin of 4 % are 23.04 GiB."""
-    assert part_of(a_card(memory=24 * GIB), size) == part
+    (found,) = cards_of(a_node(cards=(a_card(memory=24 * GIB),))).values()
+    assert found[0] == "cards:L4"
+    assert part_of(found[1], size) == part
 
 
 def test_a_card_that_tells_no_memory_counts_whole():
-    assert part_of(a_card(memory=0), GIB) == WHOLE
+    (found,) = cards_of(a_node(cards=(a_card(memory=0),))).values()
+    assert part_of(found[1], GIB) == WHOLE
 
 
 def test_the_fleet_is_all_that_engines_can_get_when_every_node_is_well():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cluster.domain.amounts import of_amount
 from cluster.domain.board import Board
 from cluster.domain.guarantees import check, worse
-from cluster.domain.plan import Stop
+from cluster.domain.plan import Stop, do
 from cluster.domain.quotas import Ledger
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
@@ -127,12 +127,13 @@ def test_no_plan_passes_a_limit_that_was_not_passed_already(world: World) -> Non
 @given(world=worlds(crowded=True))
 @settings(max_examples=300)
 def test_nothing_within_a_guarantee_is_taken_for_another_scope(world: World) -> None:
-    """Of each scope that a plan takes from for others: what goes on serving is still what is guaranteed."""
-    plan = reconcile(world, 100.0)
-    taken = [op for op in plan.ops if isinstance(op, Stop) and op.for_model]
-    after = Ledger(Board(applied(world, plan)))
-    chain = _chains(world)
-    for op in taken:
+    """Of each scope that a plan takes from for others: what goes on serving then is still what is guaranteed."""
+    board, chain = Board(world), _chains(world)
+    for op in reconcile(world, 100.0).ops:
+        do(op, board)
+        if not isinstance(op, Stop) or not op.for_model:
+            continue
+        after = Ledger(Board(board.as_world()))
         victim, taker = world.replica(op.replica_id), world.model(op.for_model)
         assert victim is not None
         assert taker is not None
