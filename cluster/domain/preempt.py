@@ -10,6 +10,7 @@ from operator import attrgetter
 from cluster.domain.board import Board
 from cluster.domain.feasible import BUSY, of_class, passing
 from cluster.domain.place import Placement, Placer, ranks
+from cluster.domain.plan import running
 from cluster.domain.quotas import Ledger
 from cluster.domain.room import Room
 from cluster.domain.shares import share_of
@@ -75,11 +76,27 @@ class Taker:
             self._herd = Herd(self.board)
         return self._herd
 
-    def later(self) -> Taker:
-        """The same, as if every turn were over."""
-        taker = Taker(self.board, self.placer, self.ledger, None)
-        taker._herd = self.herd
-        return taker
+    def turn_comes(self, model: ModelView) -> bool:
+        """Whether another model on demand would make room for this one if it were ready and had had its turn, or if what
+        is kept for it were not: whoever waits for this one may go on waiting."""
+        if not model.on_demand:
+            return False
+        others = [
+            item.id
+            for item in self.board.world.models
+            if item.on_demand and item.klass == model.klass and item.id != model.id
+        ]
+        kept = [model_id for model_id in others if self.board.claim_of(model_id) is not None]
+        if not kept and not any(running(self.board, model_id) for model_id in others):
+            return False
+        mark = self.board.mark()
+        for model_id in kept:
+            self.board.claim(model_id, None)
+        later = Taker(self.board, self.placer, self.ledger, None)  # as if every turn were over
+        later._herd = self.herd
+        found = later.make_room(model)
+        self.board.back(mark)
+        return found is not None
 
     def make_room(self, model: ModelView) -> Eviction | None:
         """Whom to stop so that one more replica of this model can start; None where nobody may be stopped for it, or

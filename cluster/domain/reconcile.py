@@ -306,7 +306,7 @@ class _Planner:
             self.board.claim(model.id, claim)
             if found.busy and claim is None:
                 self.make_room(model)
-                if self.board.claim_of(model.id) is None and self.turn_comes(model):
+                if self.board.claim_of(model.id) is None and self.taker.turn_comes(model):
                     text = (
                         f"{found.message}; another model on demand holds such room and gives way once it had its turn"
                     )
@@ -353,16 +353,6 @@ class _Planner:
                 self.waits.append(
                     Wait(model_id=model_id, code="gave_way", message=f"room was taken of {other.name}: {found.reason}")
                 )
-
-    def turn_comes(self, model: ModelView) -> bool:
-        """Whether another model on demand would make room for this one if it were ready and had had its turn: whoever
-        waits for this one may go on waiting."""
-        if not model.on_demand:
-            return False
-        others = (item for item in self.board.world.models if item.on_demand and item.klass == model.klass)
-        if not any(item.id != model.id and running(self.board, item.id) for item in others):
-            return False
-        return self.taker.later().make_room(model) is not None
 
     def rest(self, model_id: str, taker: ModelView) -> None:
         """A model on demand whose last replica gave way to another comes back when it is asked for, not by itself: two of

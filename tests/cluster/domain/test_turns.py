@@ -7,7 +7,7 @@ from typing import Any
 from cluster.domain.plan import Keep, Start, Stop
 from cluster.domain.reconcile import WAITING_FOR_TURN, reconcile
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import Standing, World
+from cluster.domain.types import Claim, Share, Standing, World
 from cluster.domain.victims import TURN
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_profile, a_replica
@@ -47,6 +47,15 @@ def test_f38_after_its_turn_the_other_finishes_its_requests_and_gives_way() -> N
 
 def test_while_the_other_still_loads_for_somebody_it_is_waited_for_too() -> None:
     assert codes(held_by_a(ReplicaState.STARTING), NOW + 5) == [WAITING_FOR_TURN]
+
+
+def test_while_room_is_kept_for_the_other_it_is_waited_for_too() -> None:
+    """A has just given way to B, whose room is not free yet, and is asked for again."""
+    leaves = a_replica(A, NODE, run=False, state=ReplicaState.DRAINING)
+    kept = Claim(model_id=B.id, shares=(Share(node_id=NODE.id, memory=5 * GIB),), until=NOW + 300)
+    plan = reconcile(World(models=(A, B), nodes=(NODE,), replicas=(leaves,), claims=(kept,)), NOW)
+    assert [wait.code for wait in plan.waits if wait.model_id == A.id] == [WAITING_FOR_TURN]
+    assert not plan.ops
 
 
 def test_where_nobody_will_give_way_there_is_simply_no_room() -> None:
