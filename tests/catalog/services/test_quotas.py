@@ -20,7 +20,7 @@ def tree():
     return organisation, team, scopes.create_project(actor="t", team=team, name="web")
 
 
-def test_a_quota_is_set_changed_and_removed_with_an_event_each(tree):
+def test_a_quota_is_set_changed_and_removed_with_an_event_each(tree) -> None:
     for guarantee in ({"cores": 4}, {"cards": {"L4": 2}}):
         row = quotas.put(actor="t", scope=tree[1], guarantee=guarantee, limit={"memory": 5})
         assert (row.guarantee, row.limit) == (guarantee, {"memory": 5})
@@ -34,7 +34,7 @@ def test_a_quota_is_set_changed_and_removed_with_an_event_each(tree):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_each_kind_of_scope_has_its_own(tree, place):
+def test_each_kind_of_scope_has_its_own(tree, place) -> None:
     quotas.put(actor="t", scope=tree[place], guarantee={"cores": 0}, limit={})
     (view,) = [item for item in selectors.scope_views() if item.guarantee]
     assert (view.scope_id, view.guarantee) == (tree[place].pk, {"cores": 0})
@@ -60,20 +60,20 @@ def test_each_kind_of_scope_has_its_own(tree, place):
         ({"cards": dict.fromkeys(map(str, range(101)), 1)}, "cards: up to 100 numbers"),
     ],
 )
-def test_an_amount_is_vetted(tree, guarantee, message):
+def test_an_amount_is_vetted(tree, guarantee, message) -> None:
     with pytest.raises(Refused, match=message) as refused:
         quotas.put(actor="t", scope=tree[0], guarantee=guarantee, limit={})
     assert (refused.value.code, refused.value.param) == ("invalid_value", "guarantee")
 
 
-def test_a_quota_goes_with_its_scope(tree):
+def test_a_quota_goes_with_its_scope(tree) -> None:
     quotas.put(actor="t", scope=tree[2], guarantee={"cores": 1}, limit={})
     scopes.delete(actor="t", scope=tree[2])
     assert not Quota.objects.exists()
     assert selectors.scope_views() == ()
 
 
-def test_a_model_has_one_owner_and_a_new_one_takes_the_place_of_the_old(tree):
+def test_a_model_has_one_owner_and_a_new_one_takes_the_place_of_the_old(tree) -> None:
     organisation, team, project = tree
     model = a_model_row()
     for name, scope in (("project", project), ("team", team), ("organisation", organisation), ("project", project)):
@@ -89,14 +89,14 @@ def test_a_model_has_one_owner_and_a_new_one_takes_the_place_of_the_old(tree):
         served.update(actor="t", model=model, project=project, team=team)
 
 
-def test_a_scope_that_owns_a_model_is_not_deleted(tree):
+def test_a_scope_that_owns_a_model_is_not_deleted(tree) -> None:
     served.update(actor="t", model=a_model_row(), team=tree[1])
     scopes.delete(actor="t", scope=tree[2])
     with pytest.raises(Refused, match="it still has models"):
         scopes.delete(actor="t", scope=tree[1])
 
 
-def test_a_scope_is_found_by_id_by_name_and_by_kind_and_name(tree):
+def test_a_scope_is_found_by_id_by_name_and_by_kind_and_name(tree) -> None:
     organisation, team, project = tree
     other = scopes.create_team(actor="t", organisation=organisation, name="web")
     assert selectors.find_scope("search") == team

@@ -34,19 +34,19 @@ FLEET = {"cores": 16, "memory": 64 * GIB, "cards:L4": 4 * WHOLE}
         (2 * GIB, WHOLE // 11),
     ],
 )
-def test_a_part_of_a_card_is_one_of_as_many_as_fit_there(size, part):
+def test_a_part_of_a_card_is_one_of_as_many_as_fit_there(size, part) -> None:
     """24 GiB less the margin of 4 % are 23.04 GiB."""
     (found,) = cards_of(a_node(cards=(a_card(memory=24 * GIB),))).values()
     assert found[0] == "cards:L4"
     assert part_of(found[1], size) == part
 
 
-def test_a_card_that_tells_no_memory_counts_whole():
+def test_a_card_that_tells_no_memory_counts_whole() -> None:
     (found,) = cards_of(a_node(cards=(a_card(memory=0),))).values()
     assert part_of(found[1], GIB) == WHOLE
 
 
-def test_the_fleet_is_all_that_engines_can_get_when_every_node_is_well():
+def test_the_fleet_is_all_that_engines_can_get_when_every_node_is_well() -> None:
     nodes = [
         cards_node(state=NodeState.OFFLINE),
         a_node("two", memory=8 * GIB, maintenance="drained"),
@@ -114,17 +114,17 @@ def test_the_fleet_is_all_that_engines_can_get_when_every_node_is_well():
         ({"o1": {"limit": Amount(cores=1000)}}, "", ""),  # a limit above the fleet limits nothing
     ],
 )
-def test_guarantees_are_checked_with_their_sums(amounts, code, message):
+def test_guarantees_are_checked_with_their_sums(amounts, code, message) -> None:
     found = check(tree(**amounts), FLEET)
     assert [(item.code, item.message) for item in found] == ([(code, message)] if code else [])
 
 
-def test_a_fleet_without_cards_says_so():
+def test_a_fleet_without_cards_says_so() -> None:
     (found,) = check(tree(o1={"guarantee": cards(1)}), {"cores": 1, "memory": 1})
     assert found.message.endswith("and the fleet has no card")
 
 
-def test_only_what_a_change_makes_worse_is_its_fault():
+def test_only_what_a_change_makes_worse_is_its_fault() -> None:
     """A node has left, and 5 of 4 are guaranteed: giving one back goes through, though 5 of 4 were too many too."""
     before = check(tree(o1={"guarantee": cards(4)}, o2={"guarantee": cards(2)}), FLEET)
     better = check(tree(o1={"guarantee": cards(3)}, o2={"guarantee": cards(2)}), FLEET)
@@ -138,7 +138,7 @@ def test_only_what_a_change_makes_worse_is_its_fault():
     assert (worse(before, other) or found).key == "cores"
 
 
-def test_how_scopes_stand():
+def test_how_scopes_stand() -> None:
     node = cards_node()
     first, second = owned("first", "p1"), owned("second", "t1")
     world = World(
@@ -171,5 +171,5 @@ def test_how_scopes_stand():
         ("cards:", 2 * WHOLE, "2 cards of class unknown"),
     ],
 )
-def test_amounts_in_words(key: str, value: Any, text: str):
+def test_amounts_in_words(key: str, value: Any, text: str) -> None:
     assert words(key, value) == text

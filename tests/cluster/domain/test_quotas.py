@@ -56,7 +56,7 @@ def share_on(node: NodeView, card: int) -> tuple[Share, ...]:
     return (Share(node_id=node.id, memory=4 * GIB, cores=2, cards=((node.cards[card].uuid, 20 * GIB),)),)
 
 
-def test_what_a_scope_holds_is_the_sum_of_its_models_and_of_the_scopes_beneath():
+def test_what_a_scope_holds_is_the_sum_of_its_models_and_of_the_scopes_beneath() -> None:
     node = cards_node()
     first, second, third = owned("first", "p1"), owned("second", "t1"), owned("third", "p3")
     world = World(
@@ -86,7 +86,7 @@ def test_what_a_scope_holds_is_the_sum_of_its_models_and_of_the_scopes_beneath()
         ({"state": ReplicaState.FAILED}, False),
     ],
 )
-def test_what_counts_is_what_holds_room_and_can_come_to_serve(fields, counts):
+def test_what_counts_is_what_holds_room_and_can_come_to_serve(fields, counts) -> None:
     node, model = cards_node(), owned("chat", "p1")
     world = World(
         models=(model,), nodes=(node,), replicas=(on(model, node, 0, **fields),), scopes=tree(p1={"limit": cards(1)})
@@ -94,7 +94,7 @@ def test_what_counts_is_what_holds_room_and_can_come_to_serve(fields, counts):
     assert bool(Ledger(Board(world)).held("p1")) is counts
 
 
-def test_a_replica_on_a_node_that_is_offline_counts_for_nothing():
+def test_a_replica_on_a_node_that_is_offline_counts_for_nothing() -> None:
     node, model = cards_node(state=NodeState.OFFLINE), owned("chat", "p1")
     world = World(models=(model,), nodes=(node,), replicas=(on(model, node, 0),), scopes=tree(p1={"limit": cards(1)}))
     assert Ledger(Board(world)).held("p1") == {}
@@ -103,7 +103,7 @@ def test_a_replica_on_a_node_that_is_offline_counts_for_nothing():
 # --- limits
 
 
-def test_a_limit_stops_a_model_before_it_starts_and_says_the_sums():
+def test_a_limit_stops_a_model_before_it_starts_and_says_the_sums() -> None:
     node = cards_node()
     chat, coder = owned("chat", "p1", base=2), owned("coder", "p2")
     world = World(
@@ -122,7 +122,7 @@ def test_a_limit_stops_a_model_before_it_starts_and_says_the_sums():
     )
 
 
-def test_up_to_its_limit_a_model_starts():
+def test_up_to_its_limit_a_model_starts() -> None:
     node, chat = cards_node(), owned("chat", "p1", base=4)
     world = World(models=(chat,), nodes=(node,), scopes=tree(o1={"limit": cards(3)}))
     plan = reconcile(world, 0.0)
@@ -146,12 +146,12 @@ def test_up_to_its_limit_a_model_starts():
         (Amount(cores=6, memory=8 * GIB, cards=(("L4", 3),)), 2),
     ],
 )
-def test_each_part_of_a_limit_is_one(limit, starts):
+def test_each_part_of_a_limit_is_one(limit, starts) -> None:
     world = World(models=(owned("chat", "p1", base=3),), nodes=(cards_node(),), scopes=tree(p1={"limit": limit}))
     assert len(reconcile(world, 0.0).ops) == starts
 
 
-def test_room_that_is_kept_for_a_model_counts_to_the_limit_of_its_scope_for_others():
+def test_room_that_is_kept_for_a_model_counts_to_the_limit_of_its_scope_for_others() -> None:
     node, chat, coder = cards_node(), owned("chat", "p1"), owned("coder", "p2")
     claim = Claim(model_id=chat.id, shares=share_on(node, 0), until=100.0)
     world = World(models=(chat, coder), nodes=(node,), claims=(claim,), scopes=tree(t1={"limit": cards(1)}))
@@ -162,7 +162,7 @@ def test_room_that_is_kept_for_a_model_counts_to_the_limit_of_its_scope_for_othe
     assert ledger.over_limit(coder, share_on(node, 1)) == ""
 
 
-def test_a_replica_that_starts_anew_as_no_more_than_it_was_is_never_over_a_limit():
+def test_a_replica_that_starts_anew_as_no_more_than_it_was_is_never_over_a_limit() -> None:
     node, chat = cards_node(), owned("chat", "p1")
     mine = [on(chat, node, 0), on(chat, node, 1)]
     world = World(models=(chat,), nodes=(node,), replicas=tuple(mine), scopes=tree(p1={"limit": cards(1)}))
@@ -172,7 +172,7 @@ def test_a_replica_that_starts_anew_as_no_more_than_it_was_is_never_over_a_limit
     assert "takes 1" in ledger.over_limit(chat, two, instead=mine[0])
 
 
-def test_models_of_nobody_have_no_limit():
+def test_models_of_nobody_have_no_limit() -> None:
     world = World(models=(owned("chat", "", base=4),), nodes=(cards_node(),), scopes=tree(o1={"limit": cards(0)}))
     assert len(reconcile(world, 0.0).ops) == 4
 
@@ -209,12 +209,12 @@ def picture(amounts: dict[str, dict[str, Amount]], *owners: str) -> tuple[Ledger
         ({"p1": {"guarantee": Amount(cards=(("L4", 1),), cores=4)}}, ["p1", "p1"], 0, "p4", True),  # a card is borrowed
     ],
 )
-def test_a_replica_within_a_guarantee_is_not_taken_for_another_scope(amounts, owners, victim, taker, may):
+def test_a_replica_within_a_guarantee_is_not_taken_for_another_scope(amounts, owners, victim, taker, may) -> None:
     ledger, replicas, _, _ = picture(amounts, *owners)
     assert ledger.may_take(replicas[victim], owned("taker", taker)) is may
 
 
-def test_of_several_beyond_a_guarantee_no_more_are_taken_than_are_beyond_it():
+def test_of_several_beyond_a_guarantee_no_more_are_taken_than_are_beyond_it() -> None:
     ledger, replicas, _, board = picture({"p1": {"guarantee": cards(1)}}, "p1", "p1", "p1")
     taker = owned("taker", "p4")
     mark, taken = board.mark(), 0
@@ -227,7 +227,7 @@ def test_of_several_beyond_a_guarantee_no_more_are_taken_than_are_beyond_it():
     assert all(ledger.may_take(replica, taker) for replica in replicas)
 
 
-def test_one_that_is_told_to_stop_is_not_what_a_guarantee_lives_on():
+def test_one_that_is_told_to_stop_is_not_what_a_guarantee_lives_on() -> None:
     """Of two, one drains already for somebody else: the other one is what is left of the guarantee."""
     ledger, replicas, _, board = picture({"p1": {"guarantee": cards(1)}}, "p1", "p1")
     board.put(replace(replicas[0], run=False, state=ReplicaState.DRAINING))
@@ -253,7 +253,7 @@ def test_one_that_is_told_to_stop_is_not_what_a_guarantee_lives_on():
         ({"p4": {"guarantee": Amount(cards=(("L4", 1),), cores=1)}}, ["p1"], "p4", False),  # two cores are beyond it
     ],
 )
-def test_what_is_borrowed_is_taken_back_for_a_scope_within_its_own(amounts, owners, taker, may):
+def test_what_is_borrowed_is_taken_back_for_a_scope_within_its_own(amounts, owners, taker, may) -> None:
     ledger, replicas, node, _ = picture(amounts, *owners)
     assert ledger.may_reclaim(replicas[0], owned("taker", taker), share_on(node, len(owners))) is may
 
@@ -268,13 +268,13 @@ def test_what_is_borrowed_is_taken_back_for_a_scope_within_its_own(amounts, owne
         (Amount(cores=3), 2, {"cores": 1, L4: 2 * WHOLE}),
     ],
 )
-def test_borrowed_is_what_is_held_beyond_the_guarantee(guarantee, replicas, borrowed):
+def test_borrowed_is_what_is_held_beyond_the_guarantee(guarantee, replicas, borrowed) -> None:
     amounts = {"p1": {"guarantee": guarantee} if guarantee else {"limit": cards(9)}}
     ledger, _, _, _ = picture(amounts, *["p1"] * replicas)
     assert ledger.borrowed("p1") == borrowed
 
 
-def test_without_quotas_everything_may_be_taken_and_nothing_is_summed():
+def test_without_quotas_everything_may_be_taken_and_nothing_is_summed() -> None:
     node, chat = cards_node(), owned("chat", "p1")
     board = Board(World(models=(chat,), nodes=(node,), replicas=(on(chat, node, 0),)))
     ledger = Ledger(board)
@@ -284,12 +284,12 @@ def test_without_quotas_everything_may_be_taken_and_nothing_is_summed():
     assert not ledger.may_reclaim(board.replicas[0], owned("taker", "p4"), share_on(node, 1))
 
 
-def test_a_board_has_one_ledger():
+def test_a_board_has_one_ledger() -> None:
     ledger, _, _, board = picture({"p1": {"limit": cards(1)}}, "p1")
     assert ledger_of(board) is ledger
 
 
-def test_an_offline_node_frees_what_was_held_and_its_return_holds_it_again():
+def test_an_offline_node_frees_what_was_held_and_its_return_holds_it_again() -> None:
     node, chat = cards_node(), owned("chat", "p1")
     world = World(models=(chat,), nodes=(node,), replicas=(on(chat, node, 0),), scopes=tree(p1={"limit": cards(1)}))
     gone = replace(world, nodes=(replace(node, state=NodeState.OFFLINE), cards_node("two")))
@@ -301,7 +301,7 @@ def test_an_offline_node_frees_what_was_held_and_its_return_holds_it_again():
     assert Ledger(Board(lost)).held("p1") == {}
 
 
-def test_a_start_is_refused_at_the_last_moment_where_another_has_taken_the_limit_meanwhile():
+def test_a_start_is_refused_at_the_last_moment_where_another_has_taken_the_limit_meanwhile() -> None:
     node, chat, coder = cards_node(), owned("chat", "p1"), owned("coder", "p2")
     world = World(models=(chat, coder), nodes=(node,), scopes=tree(t1={"limit": cards(1)}))
     (start,) = reconcile(world, 0.0).ops
@@ -315,7 +315,7 @@ def test_a_start_is_refused_at_the_last_moment_where_another_has_taken_the_limit
     assert recheck(start, board) == ""  # what is kept for it is for this
 
 
-def test_a_replica_is_not_renewed_as_something_larger_than_the_limit_lets_it_be():
+def test_a_replica_is_not_renewed_as_something_larger_than_the_limit_lets_it_be() -> None:
     node, chat = cards_node(), owned("chat", "p1")
     replica = on(chat, node, 0)
     two = replace(chat.profiles[0], cards=2, card_memory=40 * GIB, digest="new", even=True)

@@ -45,7 +45,7 @@ def found(world: World) -> Placement | NoPlace:
         ({"p1": {"limit": Amount(cores=1, cards=(("H100", 0),))}}, (BIG, SMALL), None),
     ],
 )
-def test_cards_of_a_class_at_its_limit_are_left_for_others(limits, nodes, node):
+def test_cards_of_a_class_at_its_limit_are_left_for_others(limits, nodes, node) -> None:
     chat = owned("chat", "p1")
     place = found(World(models=(chat,), nodes=nodes, scopes=tree(**limits)))
     if node is None:
@@ -59,7 +59,7 @@ def test_cards_of_a_class_at_its_limit_are_left_for_others(limits, nodes, node):
         assert {card.klass for card in place.node.cards if card.uuid in dict(place.shares[0].cards)} == {"L4"}
 
 
-def test_a_profile_of_one_class_is_not_placed_on_another():
+def test_a_profile_of_one_class_is_not_placed_on_another() -> None:
     chat = owned("chat", "p1")
     narrow = replace(chat, profiles=(replace(chat.profiles[0], card_classes=("H100",)),))
     place = found(World(models=(narrow,), nodes=(BIG, SMALL), scopes=tree(p1={"limit": cards(0, "H100")})))
@@ -68,7 +68,7 @@ def test_a_profile_of_one_class_is_not_placed_on_another():
     assert "may have at most 0 cards of class H100" in place.message
 
 
-def test_where_others_hold_the_cards_that_are_allowed_it_waits_for_them():
+def test_where_others_hold_the_cards_that_are_allowed_it_waits_for_them() -> None:
     chat = owned("chat", "p1")
     full = replace(SMALL, cards=(replace(SMALL.cards[0], foreign=20 * GIB),))
     place = found(World(models=(chat,), nodes=(BIG, full), scopes=tree(p1={"limit": cards(0, "H100")})))
@@ -77,7 +77,7 @@ def test_where_others_hold_the_cards_that_are_allowed_it_waits_for_them():
     assert "held by other programs" in place.message
 
 
-def test_a_model_grows_over_classes_up_to_each_limit():
+def test_a_model_grows_over_classes_up_to_each_limit() -> None:
     chat = owned("chat", "p1", base=9)
     nodes = (node_of("a", *[("H100", 80 * GIB)] * 3, memory=128 * GIB), node_of("b", *[("L4", 24 * GIB)] * 3))
     limit = Amount(cards=(("H100", 1), ("L4", 2)))
