@@ -31,16 +31,17 @@ def parked(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
         return _cleared(
             standing
         ), "a replica is ready: it is parked no longer" if standing.parked_at is not None else ""
+    anew = ""
     if standing.parked_at is not None:  # 3
         if standing.parked_digest == definition(model):
             return standing, ""
-        return _cleared(standing), "it is defined anew since it was parked, and tried again"
+        standing, anew = _cleared(standing), "it is defined anew since it was parked, and tried again"
     digests = {item.digest for item in model.profiles}
     counting = [item for item in mine if item.digest in digests and board.state(item) is not ReplicaState.LOST]
     failures = sum(item.failures for item in counting)
     standing = replace(standing, failures=failures) if failures != standing.failures else standing
     if failures < PARK_AFTER or not all(item.failures for item in counting):
-        return standing, ""
+        return standing, anew
     last = max(counting, key=lambda item: (item.state_since, item.id))  # 4
     standing = replace(
         standing,

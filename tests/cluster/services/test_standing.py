@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from catalog.models import Event, Model, Profile
 from catalog.selectors import events_about
@@ -189,3 +190,19 @@ def test_weights_that_are_missing_park_nothing() -> None:
     tick()
     assert not ModelStanding.objects.filter(parked_at__isnull=False).exists()
     assert Profile.objects.get(model=model).memory == GIB
+
+
+@pytest.mark.django_db(transaction=True)
+def test_f63_a_load_of_twenty_minutes_holds_no_lock_and_no_transaction() -> None:
+    model, machine = a_model_row(), Machine()
+    machine.heartbeat()
+    tick()
+    row = Replica.objects.get(model=model)
+    machine.heartbeat(report(row, "starting"))
+    Replica.objects.update(state_since=selectors.from_unix(selectors.database_now() - 1200))
+    for _ in range(3):
+        assert tick().done == ()
+        assert not connection.in_atomic_block
+    standing.restart(actor=ACTOR, model=model)  # orders and heartbeats go through meanwhile
+    assert machine.heartbeat(report(row, "starting"))[0].run
+    assert not connection.in_atomic_block
