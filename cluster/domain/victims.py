@@ -43,7 +43,7 @@ class Asker:
     model: ModelView
     short: bool
     guaranteed: bool  # its scope, or one above, is guaranteed something
-    now: float | None  # None: times are taken as they were judged before
+    now: float | None  # None: as if all times that matter had passed
 
 
 def asker(board: Board, model: ModelView, now: float | None) -> Asker:
@@ -84,13 +84,17 @@ def by_class(board: Board, asked: Asker, other: ModelView, victim: ReplicaView, 
     3. grown under load
     4. on demand: after its turn; while it loads, when nobody has waited for it for a while; when it has failed
     """
-    if not victim.run or ground is None or victim.id.startswith(_PLANNED):  # 1
+    if not victim.run or ground is None or _just_planned(asked, victim):  # 1
         return None
     if ground is Ground.CLASS:  # 2
         return ground
     if victim.grown:  # 3
         return Ground.GROWN
     return ground if ground is Ground.TURN and _turn_is_over(board, asked, other, victim) else None  # 4
+
+
+def _just_planned(asked: Asker, victim: ReplicaView) -> bool:
+    return asked.now is not None and victim.id.startswith(_PLANNED)
 
 
 def _turn_is_over(board: Board, asked: Asker, other: ModelView, victim: ReplicaView) -> bool:
@@ -120,7 +124,7 @@ def ground_of(
     found = by_class(board, asked, other, victim, model_ground(asked, other))  # 2
     if found is not None:
         return found
-    if profile is not None and may_borrow(asked, other) and victim.run and not victim.id.startswith(_PLANNED):  # 3
+    if profile is not None and may_borrow(asked, other) and victim.run and not _just_planned(asked, victim):  # 3
         shares = tuple(like(board, profile, share.node_id) for share in victim.shares)
         return Ground.BORROWED if ledger.may_reclaim(victim, asked.model, shares[: profile.span]) else None
     return None

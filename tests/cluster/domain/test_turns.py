@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cluster.domain.plan import Keep, Start, Stop
@@ -56,6 +57,14 @@ def test_while_room_is_kept_for_the_other_it_is_waited_for_too() -> None:
     plan = reconcile(World(models=(A, B), nodes=(NODE,), replicas=(leaves,), claims=(kept,)), NOW)
     assert [wait.code for wait in plan.waits if wait.model_id == A.id] == [WAITING_FOR_TURN]
     assert not plan.ops
+
+
+def test_while_the_other_is_being_placed_it_is_waited_for_too() -> None:
+    """What B waited for has just come free, and this very plan starts it."""
+    first = replace(B, standing=replace(B.standing, asked_at=NOW - 90))
+    plan = reconcile(World(models=(A, first), nodes=(NODE,)), NOW)
+    assert [op.model_id for op in plan.ops if isinstance(op, Start)] == [B.id]
+    assert [wait.code for wait in plan.waits if wait.model_id == A.id] == [WAITING_FOR_TURN]
 
 
 def test_where_nobody_will_give_way_there_is_simply_no_room() -> None:
