@@ -30,6 +30,8 @@ def card(request: HttpRequest, model_id: str) -> HttpResponse:
         "model": found.row,
         "may_change": request.user.has_perms(MAY_CHANGE_MODEL),  # type: ignore[union-attr]
         "classes": [name for name, _ in CLASSES],
+        "scopes": selectors.scopes,  # asked where there is a form
+        "owner": found.row.project_id or found.row.team_id or found.row.organisation_id or "",
     }
     if "parts" in request.GET:
         return access.fragment(request, "console/model_parts.html", **context)
@@ -85,7 +87,18 @@ def _retry(request: HttpRequest, row: Model, actor: str) -> str:
     return f"{row.name} is tried again."
 
 
-ORDERS = {"scale": _scale, "class": _class, "target": _target, "restart": _restart, "retry": _retry}
+def _owner(request: HttpRequest, row: Model, actor: str) -> str:
+    ref = request.POST.get("scope", "")
+    if not ref:
+        served.update(actor=actor, model=row, why=_why(request), **dict.fromkeys(served.OWNERS))
+        return f"{row.name} belongs to nobody."
+    scope = selectors.find_scope(ref)
+    kind = str(scope._meta.model_name)
+    served.update(actor=actor, model=row, why=_why(request), **{kind: scope})
+    return f"{row.name} belongs to the {kind} {scope.name}."
+
+
+ORDERS = {"owner": _owner, "scale": _scale, "class": _class, "target": _target, "restart": _restart, "retry": _retry}
 
 
 def _why(request: HttpRequest) -> str:

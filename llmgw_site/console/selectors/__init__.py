@@ -5,7 +5,15 @@ from llmgw_site.console.selectors.cluster import Cluster, cluster
 from llmgw_site.console.selectors.jobs import job, jobs, open_jobs
 from llmgw_site.console.selectors.models import ModelCard, model_card
 from llmgw_site.console.selectors.nodes import MAINTENANCE, Machine, Machines, machines, open_tokens
-from llmgw_site.console.selectors.quotas import QuotaField, QuotaPage, QuotaRow, find_scope, quota_fields, quotas
+from llmgw_site.console.selectors.quotas import (
+    QuotaField,
+    QuotaPage,
+    QuotaRow,
+    find_scope,
+    quota_fields,
+    quotas,
+    scopes,
+)
 from llmgw_site.console.selectors.requests import Minute, minutes
 from llmgw_site.console.selectors.setup import SetupPage, SetupRow, setup
 
@@ -35,5 +43,6 @@ __all__ = [
     "open_tokens",
     "quota_fields",
     "quotas",
+    "scopes",
     "setup",
 ]

@@ -13,7 +13,7 @@ from cluster.domain.amounts import CARDS, CORES, MEMORY, figure, short
 from llmgw_site.console.figures import percent
 from llmgw_site.lib.units import GIB, MIB, TIB
 
-__all__ = ["QuotaField", "QuotaLine", "QuotaPage", "QuotaRow", "find_scope", "quota_fields", "quotas"]
+__all__ = ["QuotaField", "QuotaLine", "QuotaPage", "QuotaRow", "find_scope", "quota_fields", "quotas", "scopes"]
 
 
 @dataclass(frozen=True, kw_only=True)

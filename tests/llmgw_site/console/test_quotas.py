@@ -133,3 +133,22 @@ def test_who_may_only_look_sees_no_forms(person: Person, tree: Any) -> None:
         assert form not in page
     assert client.get(f"{PAGE}/set?scope=acme").status_code == 403
     assert client.post(f"{PAGE}/remove?scope=acme").status_code == 403
+
+
+def test_the_card_of_a_model_says_whose_it_is_and_gives_it_away(admin: Client, cluster: Cluster, tree: Any) -> None:
+    model = cluster.model("chat")
+    path = f"/admin/model/{model.pk}"
+    for ref, said, owner in (
+        (tree[1].pk, "chat belongs to the team search.", tree[1]),
+        ("", "chat belongs to nobody.", None),
+    ):
+        assert said in text_of_post(admin, f"{path}/owner", scope=ref)
+        model.refresh_from_db()
+        assert (model.team, model.project, model.organisation) == (owner, None, None)
+        chosen = re.findall(r'<option value="(\w+)" selected>acme / search</option>', admin.get(path).content.decode())
+        assert chosen == ([owner.pk] if owner else [])
+    assert "not_found" in text_of_post(admin, f"{path}/owner", scope="x")
+
+
+def text_of_post(client: Client, path: str, **fields: str) -> str:
+    return html.unescape(client.post(path, fields, follow=True).content.decode())
