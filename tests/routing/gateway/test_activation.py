@@ -18,7 +18,8 @@ from routing.domain.snapshot import ModelEntry
 from routing.gateway import activation
 from tests.routing.gateway.controllers import Controller
 from tests.routing.gateway.hops import Many, Site, many
-from tests.routing.gateway.rig import TINY, ask, until
+from tests.routing.gateway.rig import TINY, ask
+from tests.routing.gateway.scripted import until
 
 AT_REST = ModelEntry(name=TINY, created=1, on_demand=True, code="model_at_rest", reason="tiny is at rest")
 NO_ROOM = {"code": "no_memory_now", "message": "one: it needs 4.0 GiB of memory and 1.0 GiB are free for it now"}
