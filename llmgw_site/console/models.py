@@ -10,10 +10,10 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.choices import CLASSES
-from catalog.models import Model
 from catalog.services import actors, served
 from cluster.services import standing
 from llmgw_site.console import access, selectors
+from llmgw_site.console.selectors import ModelRow
 from llmgw_site.console.theme import MAY_CHANGE_MODEL, MAY_SEE_MODEL
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -42,7 +42,7 @@ def card(request: HttpRequest, model_id: str) -> HttpResponse:
 @require_POST
 def order(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
     """One of the card's forms; a refusal is shown above the card, which is as it was."""
-    row = Model.objects.filter(pk=model_id).first()
+    row = selectors.model_row(model_id)
     if row is None:
         raise Http404("There is no model with this id.")
     try:
@@ -52,7 +52,7 @@ def order(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
     return redirect("console:model", model_id)
 
 
-def _scale(request: HttpRequest, row: Model, actor: str) -> str:
+def _scale(request: HttpRequest, row: ModelRow, actor: str) -> str:
     changes: dict[str, Any] = {
         "replicas": _number(request, "replicas"),
         "max_replicas": _number(request, "max_replicas"),
@@ -64,12 +64,12 @@ def _scale(request: HttpRequest, row: Model, actor: str) -> str:
     return f"The scaling of {row.name} is set."
 
 
-def _class(request: HttpRequest, row: Model, actor: str) -> str:
+def _class(request: HttpRequest, row: ModelRow, actor: str) -> str:
     served.update(actor=actor, model=row, why=_why(request), priority_class=request.POST.get("class", ""))
     return f"The class of {row.name} is set."
 
 
-def _target(request: HttpRequest, row: Model, actor: str) -> str:
+def _target(request: HttpRequest, row: ModelRow, actor: str) -> str:
     tps = _number(request, "tps")
     if not tps:
         raise Refused(Kind.INVALID, "invalid_value", "tokens/s: write a number above 0.", param="tps")
@@ -77,17 +77,17 @@ def _target(request: HttpRequest, row: Model, actor: str) -> str:
     return f"{row.name} has {sized.replicas} replicas for {tps:g} tokens/s, each measured to give {sized.each:g}."
 
 
-def _restart(request: HttpRequest, row: Model, actor: str) -> str:
+def _restart(request: HttpRequest, row: ModelRow, actor: str) -> str:
     count = standing.restart(actor=actor, model=row, in_place="in_place" in request.POST, why=_why(request))
     return f"{count} replicas of {row.name} are replaced, one after the other."
 
 
-def _retry(request: HttpRequest, row: Model, actor: str) -> str:
+def _retry(request: HttpRequest, row: ModelRow, actor: str) -> str:
     standing.retry(actor=actor, model=row, why=_why(request))
     return f"{row.name} is tried again."
 
 
-def _owner(request: HttpRequest, row: Model, actor: str) -> str:
+def _owner(request: HttpRequest, row: ModelRow, actor: str) -> str:
     ref = request.POST.get("scope", "")
     if not ref:
         served.update(actor=actor, model=row, why=_why(request), **dict.fromkeys(served.OWNERS))

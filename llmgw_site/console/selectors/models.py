@@ -61,6 +61,14 @@ class ModelCard:
     each: float  # tokens a second of one replica; 0: not measured
 
 
+ModelRow = Model
+"""A row as the page's forms hand it on to services."""
+
+
+def model_row(model_id: str) -> ModelRow | None:
+    return Model.objects.filter(pk=model_id).first()
+
+
 def model_card(model_id: str) -> ModelCard | None:
     """The card of a model; None where there is none with this id. A fixed number of queries."""
     row = Model.objects.filter(pk=model_id).first()
