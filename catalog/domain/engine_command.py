@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from catalog.domain.engine_args import vet
 from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.units import GIB
 
 DEFAULT_CONTEXT = 4096
 """Tokens per slot of a profile that names none. An engine never takes more than the model was trained for."""
@@ -34,6 +35,7 @@ class Run:
 
     model: str
     weights: str
+    weights_size: int = 0  # bytes
     port: int
     threads: int
     context: int = 0
@@ -87,7 +89,8 @@ def command(engine: str, program: tuple[str, ...], run: Run, *, launcher: bool =
             Kind.INVALID, "engine_args_refused", f"The name {run.model[:80]!r} could be read as a flag: choose another."
         )
     ours = _llama_cpp(run, launcher) if engine == "llama.cpp" else _vllm(run)
-    return Command(argv=(*program, *ours, *vetted.argv), env=dict(vetted.env))
+    own = _vllm_on_processor(run) if engine == "vllm" and not run.cards else {}
+    return Command(argv=(*program, *ours, *vetted.argv), env={**own, **vetted.env})
 
 
 def _llama_cpp(run: Run, launcher: bool) -> tuple[str, ...]:
@@ -129,6 +132,19 @@ def _of_card(run: Run) -> str:
         text = "vLLM takes a share of a card's memory, and the driver does not tell how much this card has."
         raise Refused(Kind.INVALID, "card_memory_unknown", text)
     return f"{min(card.memory * 10_000 // card.total for card in run.cards) / 10_000:.4f}"
+
+
+VLLM_PROCESS = 2 * GIB
+"""Of a vLLM engine on a processor, for neither weights nor cache."""
+
+
+def _vllm_on_processor(run: Run) -> dict[str, str]:
+    """Its threads, and how much of its memory is for the cache: whole GiB, at least one; without a reservation vLLM's own
+    default. Source: vLLM docs, CPU, related runtime environment variables."""
+    found = {"OMP_NUM_THREADS": str(run.threads)}
+    if run.memory:
+        found["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, (run.memory - run.weights_size - VLLM_PROCESS) // GIB))
+    return found
 
 
 def _vllm(run: Run) -> tuple[str, ...]:

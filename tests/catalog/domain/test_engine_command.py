@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.domain.engine_command import CardUse, Command, Run, command
+from catalog.domain.engine_command import CardUse, Run, command
 from llmgw_site.lib.errors import Refused
 
 RUN = Run(model="m", weights="/w/m.gguf", port=4000, threads=3)
@@ -61,7 +61,24 @@ TABLE = [
 
 @pytest.mark.parametrize(("engine", "launcher", "wanted", "argv"), TABLE)
 def test_the_command_line_of_an_engine(engine: str, launcher: bool, wanted: Run, argv: tuple[str, ...]) -> None:
-    assert command(engine, ("prog",), wanted, launcher=launcher) == Command(argv=("prog", *argv), env={})
+    made = command(engine, ("prog",), wanted, launcher=launcher)
+    assert made.argv == ("prog", *argv)
+    assert made.env == ({"OMP_NUM_THREADS": "3"} if engine == "vllm" and not wanted.cards else {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "env"),
+    [
+        ({"memory": 20 * GIB, "weights_size": 6 * GIB}, {"OMP_NUM_THREADS": "3", "VLLM_CPU_KVCACHE_SPACE": "12"}),
+        ({"memory": GIB}, {"OMP_NUM_THREADS": "3", "VLLM_CPU_KVCACHE_SPACE": "1"}),
+        ({"env": {"OMP_NUM_THREADS": "8"}}, {"OMP_NUM_THREADS": "8"}),
+        ({"memory": 20 * GIB, "cards": (CardUse(memory=GIB, total=GIB),)}, {}),
+    ],
+)
+def test_vllm_on_a_processor_gets_its_threads_and_the_room_for_its_cache(
+    changes: dict[str, object], env: dict[str, str]
+) -> None:
+    assert command("vllm", ("vllm", "serve"), run(**changes)).env == env
 
 
 def test_a_llama_arg_variable_becomes_its_flag_and_tuning_stays_a_variable() -> None:

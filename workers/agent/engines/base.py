@@ -78,6 +78,7 @@ def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport]
     return Run(
         model=serve.model,
         weights=serve.weights.path,
+        weights_size=serve.weights.size,
         port=port,
         threads=serve.threads or threads,
         context=serve.context,
