@@ -187,7 +187,7 @@ def recheck(op: Op, board: Board) -> str:
         model = board.model(op.model_id)
         if model is None or not _as_before(op, model.standing):
             return "the model's standing changed meanwhile"
-        rests = model.on_demand and op.before.asked_at is not None and op.standing.asked_at is None
+        rests = model.enabled and model.on_demand and op.before.asked_at is not None and op.standing.asked_at is None
         return "it is in use again" if rests and any(item.in_flight for item in running(board, model.id)) else ""
     replica = board.replica(op.replica_id)
     if replica is None:
