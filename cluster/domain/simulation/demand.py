@@ -42,8 +42,9 @@ class Demand:
         if waiting >= 1.0 or (came > 0 and model.id in self.backlog):
             if ready:
                 standing = replace(standing, used_at=now)
-            elif model.on_demand and standing.asked_at is None and waiting >= 1.0:
-                standing = replace(standing, asked_at=now, used_at=now)
+            elif model.on_demand and waiting >= 1.0:  # gateways say again and again that somebody waits
+                asked = now if standing.asked_at is None else standing.asked_at
+                standing = replace(standing, asked_at=asked, used_at=now)
         if standing != model.standing:
             model = replace(model, standing=standing)
         share, rest = divmod(flying, len(ready)) if ready else (0, 0)
