@@ -74,7 +74,8 @@ def test_the_fleets_by_chance_are_of_all_kinds() -> None:
 
 
 def test_the_runs_reach_what_they_are_to_prove() -> None:
-    ops, codes = set(), set()
+    ops: set[str] = set()
+    codes: set[str] = set()
     for seed in range(ORDINARY // 2):
         figures = simulate(random_case(seed)).figures
         ops |= figures.ops.keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cluster.domain.simulation.case import Case, Habits, Happening, Load
 from cluster.domain.simulation.run import Simulation
 from cluster.domain.states import NodeState, ReplicaState
@@ -10,14 +12,12 @@ from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_model, a_node, a_profile
 
 
-def running(
-    model: ModelView, *, habits: Habits, happenings: tuple[Happening, ...] = (), **fields: object
-) -> Simulation:
+def running(model: ModelView, *, habits: Habits, happenings: tuple[Happening, ...] = (), **fields: Any) -> Simulation:
     nodes = fields.pop("nodes", (a_node(), a_node("two")))
     case = Case(
         name="case", tick=10.0, nodes=nodes, models=(model,), habits={model.name: habits}, happenings=happenings,
         **fields,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     return Simulation(case)
 
 
