@@ -110,6 +110,15 @@ class Ledger:
             if scope_id not in mine and scope_id in self._guarantees
         ) and self.may_take(victim, model)
 
+    @cached_property
+    def _models(self) -> dict[str, list[ModelView]]:
+        """The models of each scope and of those beneath it."""
+        found: dict[str, list[ModelView]] = {}
+        for model in self.board.world.models:
+            for scope_id in self._chain(model.owner):
+                found.setdefault(scope_id, []).append(model)
+        return found
+
     # --- what the board tells
 
     def changed(self, before: ReplicaView | None, after: ReplicaView | None) -> None:
@@ -228,11 +237,9 @@ class Ledger:
 
     def _over(self, model: ModelView, scope: ScopeView, key: str, more: int) -> str:
         held, limit = self._taken(scope.id, key), self._limits[scope.id][key]
-        mine = [item for item in self.board.world.models if scope.id in self._chain(item.owner)]
-        sums = sorted(
-            ((self.held(item.id).get(key, 0), item.name) for item in mine), key=lambda pair: (-pair[0], pair[1])
-        )
-        parts = [f"{name} {short(key, size)}" for size, name in sums[:NAMED] if size]
+        sums = [(self.held(item.id).get(key, 0), item.name) for item in self._models.get(scope.id, ())]
+        sums = sorted((pair for pair in sums if pair[0]), key=lambda pair: (-pair[0], pair[1]))
+        parts = [f"{name} {short(key, size)}" for size, name in sums[:NAMED]]
         rest = sum(size for size, _ in sums[NAMED:])
         kept = self._kept.get(scope.id, _NOTHING).get(key, 0)
         parts += [f"others {short(key, rest)}"] if rest else []
