@@ -28,14 +28,14 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Model
         fields = [
-            "name", "description", "enabled", "replicas", "weights_path", "weights_sha256", "provider", "provider_model",
+            "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_sha256", "provider", "provider_model",
             "embeddings", "first_byte_timeout", "idle_timeout", "project", "team", "organisation",
         ]  # fmt: skip
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if data.get("provider"):
-            data["replicas"] = 0  # nothing is placed for it, whatever the field began with
+            data.update(replicas=0, max_replicas=None)  # nothing is placed for it, whatever the fields began with
         elif "weights_path" in self.fields and not data.get("weights_path") and "weights_path" not in self.errors:
             self.add_error("weights_path", "A model needs weights, or a provider that answers for it.")
         if data.get("weights_path") and "weights_path" in self.changed_data:

@@ -109,6 +109,15 @@ def add(
     ] = "",
     description: Annotated[str, typer.Option(help="For people.")] = "",
     replicas: Annotated[int | None, typer.Option(min=0, help="Copies that shall run; 1 if left out.")] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option("--max", min=0, help="Copies that may run under load; no more than these if left out.")
+    ] = None,
+    rest_after: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds without a request until one on demand (--replicas 0) stops.")
+    ] = None,
+    klass: Annotated[
+        str, typer.Option("--class", help="critical, standard or opportunistic; left out: by its scaling.")
+    ] = "",
     disabled: Annotated[bool, typer.Option("--disabled", help="Add it without starting it.")] = False,
     embeddings: Annotated[bool | None, typer.Option(help="Answers /v1/embeddings; left out: as its file says.")] = None,
     provider: Annotated[str, typer.Option(help="Provider (name or id) that answers for it, in place of weights.")] = "",
@@ -142,11 +151,12 @@ def add(
     if bool(weights) == bool(provider):
         raise CliError(ExitCode.USAGE, "name the file of its weights, or --provider and --provider-model")
     body: dict[str, Any] = {"name": name, "description": description, "enabled": not disabled}
-    optional = {"replicas": replicas, "embeddings": embeddings, "first_byte_timeout": first_byte_timeout,
+    optional = {"replicas": replicas, "max_replicas": max_replicas, "rest_after": rest_after,
+                "priority_class": klass or None, "embeddings": embeddings, "first_byte_timeout": first_byte_timeout,
                 "idle_timeout": idle_timeout}  # fmt: skip
     body.update({field: value for field, value in optional.items() if value is not None})
     if provider:
-        for option, value in {"--sha256": sha256, "--context": context, "--threads": threads, "--node": node, "--arg": arg,
+        for option, value in {"--max": max_replicas, "--sha256": sha256, "--context": context, "--threads": threads, "--node": node, "--arg": arg,
                               "--env": env, "--gpus-per-node": gpus_per_node, "--tp": tp, "--pp": pp, "--label": label,
                               "--card-class": card_class, "--card-memory": card_memory}.items():  # fmt: skip
             if value:

@@ -88,3 +88,12 @@ def test_the_list_says_how_each_model_stands(llmgw: Llmgw) -> None:
     assert "1/1 ready" in listed["small"]
     assert "at rest" in listed["sleepy"]
     assert "0/1 ready, too_little_memory" in listed["huge"]
+
+
+def test_a_model_is_added_with_its_scaling_and_class(llmgw: Llmgw) -> None:
+    words = ("--replicas", "0", "--max", "2", "--rest-after", "30", "--class", "critical", "--memory", "1GiB")
+    done = llmgw("model", "add", "new", "/models/none.gguf", *words)
+    assert done.code == 0
+    row = Model.objects.get(name="new")
+    assert (row.replicas, row.max_replicas, row.rest_after, row.priority_class) == (0, 2, 30.0, "critical")
+    assert llmgw("model", "add", "other", "/models/none.gguf", "--class", "urgent").code == 1
