@@ -10,7 +10,7 @@ from cluster.domain.plan import Remember, Renew, Start, Stop
 from cluster.domain.reconcile import reconcile
 from cluster.domain.restart import restarted
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import ModelView, NodeView, ReplicaView, Standing, World
+from cluster.domain.types import Klass, ModelView, NodeView, ReplicaView, Standing, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_replica, applied, nodes_work
 
@@ -137,3 +137,25 @@ def test_a_plan_begins_with_one_start_only() -> None:
     ops = reconcile(a_world(model, node, *old), T).ops
     assert [type(op) for op in ops] == [Start]
     assert not any(isinstance(op, Stop) for op in ops)
+
+
+def test_a_restart_borrows_room_of_a_lower_class_and_returns_it() -> None:
+    """Room for two replicas: the model's own and a less important one's, which is back when the restart is done."""
+    model, node = a_model("main"), a_node(memory=5 * GIB // 2)
+    other = a_model("other", klass=Klass.OPPORTUNISTIC)
+    old, borrowed = a_replica(model, node), a_replica(other, node)
+    world = World(models=(asked(model, old), other), nodes=(node,), replicas=(old, borrowed))
+    seen: set[str] = set()
+    for tick in range(30):
+        plan = reconcile(world, T + 2 * tick)
+        seen |= {op.replica_id for op in plan.ops if isinstance(op, Stop) and op.for_model == model.id}
+        world = nodes_work(applied(world, plan))
+        assert any(item.model_id == model.id and item.run and item.state is READY for item in world.replicas)
+    assert seen == {borrowed.id}
+    by_model = {item.model_id: item for item in world.replicas}
+    assert len(world.replicas) == 2
+    assert by_model[model.id].id != old.id
+    assert by_model[other.id].id != borrowed.id
+    assert {item.state for item in world.replicas} == {READY}
+    assert world.claims == ()
+    assert world.models[0].standing == Standing()
