@@ -192,6 +192,8 @@ class NodeView:
 _TRYING = frozenset({ReplicaState.STARTING, ReplicaState.BACKOFF, ReplicaState.FAILED})
 NOTHING_STARTED = frozenset({"weights_missing", "weights_changed", "engine_missing", "spawn_failed"})
 """Codes of a node that could not even begin, and looks again by itself."""
+HAD_STARTED = frozenset({"engine_died", "engine_unresponsive", "engine_wedged"})
+"""Codes of an engine that was ready before it failed, whether or not a report said so in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,8 +240,9 @@ class ReplicaView:
 
     @property
     def failures(self) -> int:
-        """Its starts in a row that failed. Those where nothing could be started (its file is not there yet) do not count."""
-        if self.state not in _TRYING or self.code in NOTHING_STARTED:
+        """Its starts in a row that failed. Those where nothing could be started (its file is not there yet) do not count,
+        and one that ended when it was ready had started."""
+        if self.state not in _TRYING or self.code in NOTHING_STARTED or self.code in HAD_STARTED:
             return 0
         begun = self.attempt - 1 if self.state is ReplicaState.STARTING else self.attempt
         return max(0, begun - self.proven)

@@ -44,6 +44,8 @@ def at(world: World) -> Standing:
         ({"attempt": 1, "state": ReplicaState.STARTING, "code": ""}, 0),
         ({"attempt": 5, "proven": 3}, 2),
         ({"attempt": 3, "proven": 3, "code": "engine_died"}, 0),  # it was ready, and died
+        ({"attempt": 9, "code": "engine_died"}, 0),  # that it was ready in between was never reported
+        ({"attempt": 9, "code": "engine_wedged", "state": ReplicaState.STARTING}, 0),
         ({"attempt": 1, "proven": 3}, 0),
         ({"attempt": 7, "code": "weights_missing"}, 0),  # nothing was started
         ({"attempt": 7, "state": ReplicaState.PENDING}, 0),
