@@ -32,7 +32,7 @@ from cluster.domain.restart import given_up
 from cluster.domain.shares import share_of
 from cluster.domain.standings import standing_now
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, World
+from cluster.domain.types import Claim, ModelView, NodeView, ProfileView, ReplicaView, Share, World
 from cluster.domain.victims import Ground
 from cluster.domain.within import place_within
 
@@ -268,11 +268,20 @@ class _Planner:
         return shares
 
     def fits(self, model: ModelView, replica: ReplicaView) -> list[tuple[ProfileView, Verdict]]:
-        """The model's profiles on the replica's own node in its place, its own profile first."""
-        node = self.board.node(replica.node_id)
+        """The model's profiles on the replica's own nodes in its place, its own profile first."""
+        nodes = [node for share in replica.shares if (node := self.board.node(share.node_id)) is not None]
+        if len(nodes) < len(replica.shares):
+            return []
         profiles = sorted(model.profiles, key=lambda item: item.id != replica.profile_id)
-        found = [(item, feasible(self.board, node, item, [replica.id], model)) for item in profiles] if node else []
+        found = [(item, self.there(model, replica, item, nodes)) for item in profiles]
         return [(item, self.within_limits(model, replica, item, verdict)) for item, verdict in found]
+
+    def there(self, model: ModelView, replica: ReplicaView, profile: ProfileView, nodes: list[NodeView]) -> Verdict:
+        if profile.span != len(nodes):
+            text = f"it spans {profile.span} nodes of one fabric, and {replica.id} is on {len(nodes)}"
+            return Verdict(Answer.NOT_NOW, "no_fabric_now", text)
+        found = [feasible(self.board, node, profile, [replica.id], model) for node in nodes]
+        return next((verdict for verdict in found if verdict.answer is not Answer.OK), found[0])
 
     def within_limits(self, model: ModelView, replica: ReplicaView, profile: ProfileView, verdict: Verdict) -> Verdict:
         """What fits may be more than quotas let the model have."""
@@ -347,12 +356,13 @@ class _Planner:
         for victim in found.victims:
             if victim.ground is Ground.TURN:
                 self.rest(victim.replica.model_id, model)
-        for model_id in dict.fromkeys(victim.replica.model_id for victim in found.victims):
+        grounds = {victim.replica.model_id: victim.ground for victim in found.victims}
+        for model_id, ground in grounds.items():
             other = self.board.model(model_id)
-            if other is not None and len(running(self.board, model_id)) < other.target:
-                self.waits.append(
-                    Wait(model_id=model_id, code="gave_way", message=f"room was taken of {other.name}: {found.reason}")
-                )
+            turn = ground is Ground.TURN
+            if other is not None and (turn or len(running(self.board, model_id)) < other.target):
+                code, text = WAITING_FOR_TURN if turn else "gave_way", f"room was taken of {other.name}: {found.reason}"
+                self.waits.append(Wait(model_id=model_id, code=code, message=text))
 
     def rest(self, model_id: str, taker: ModelView) -> None:
         """A model on demand whose last replica gave way to another comes back when it is asked for, not by itself: two of
