@@ -7,9 +7,10 @@ from django.core.management import call_command
 from django.db import connection
 
 from cluster import selectors
+from cluster.domain.plan import Remember
 from cluster.models import Certificate, ClusterSetup, JoinToken, Node, Replica
 from cluster.services import authority, identity, joining, members
-from tests.cluster.rows import HARDWARE, a_ready_replica, report
+from tests.cluster.rows import HARDWARE, a_ready_replica, report, tick
 from tests.cluster.services.test_joining import a_csr
 
 TABLES = {"cluster": "cluster_replica", "routing": "routing_usagerecord"}
@@ -55,6 +56,20 @@ def test_nodes_and_replicas_stay_as_they_were_before_membership_and_after_it() -
     machine.heartbeat(report(row, "ready", port=1234, pid=42))
     assert members.publish().news
     assert authority.fingerprint(authority.certificate())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_replicas_of_before_shares_hold_what_was_reserved_and_are_left_alone() -> None:
+    """Back to the version that knew no shares, standings and measurements, and forward again."""
+    machine, row = a_ready_replica()
+    call_command("migrate", "cluster", "0002", verbosity=0)
+    call_command("migrate", verbosity=0)
+    (replica,) = selectors.world().replicas
+    assert (replica.id, replica.reserved, replica.cards) == (row.id, row.reserved, ())
+    assert row.reserved > 0
+    machine.heartbeat(report(row, "ready", port=1234, pid=42))
+    assert [op for op in tick().done if not isinstance(op, Remember)] == []
+    assert Replica.objects.get().generation == 1
 
 
 @pytest.mark.django_db

@@ -11,7 +11,7 @@ from django.utils import timezone
 from catalog import selectors as catalog
 from catalog.domain.types import ModelView, ProfileView
 from cluster import selectors
-from cluster.wire import Serve
+from cluster.wire import Serve, Weights
 from llmgw_site.lib.units import GIB, MIB
 from tests.cluster.rows import a_model_row
 
@@ -88,3 +88,12 @@ def test_another_use_of_cards_is_another_digest_and_a_better_estimate_is_not(cha
 def test_the_clock_is_the_databases_and_close_to_ours() -> None:
     assert abs(selectors.database_now() - timezone.now().timestamp()) < 2
     assert selectors.database_now() <= selectors.database_now()
+
+
+def test_the_digest_of_a_profile_without_cards_is_the_one_that_it_always_had() -> None:
+    """Another one would restart every replica of every cluster when it is upgraded."""
+    serve = Serve(engine="llama.cpp", model="m", weights=Weights(path="/x.gguf", size=1), memory=5)
+    a_model_row()
+    (model,) = catalog.model_views()
+    known = "45edb10eacd2a03bf8e317440132a1b5a13a826a97f51b7c2dd33845db6e14fd"
+    assert selectors.digest_of(serve, model.profiles[0]) == known
