@@ -51,6 +51,7 @@ class Watch:
     _taken: dict[tuple[str, str], float] = field(default_factory=dict)  # whose room, for whom: when
     _waiting: dict[str, float] = field(default_factory=dict)  # by model: since when it waits for room
     _looked: float = 0.0
+    _told: set[str] = field(default_factory=set)
 
     def say(self, now: float, rule: str, text: str) -> None:
         self.found.append(Violation(now, rule, text))
@@ -163,9 +164,10 @@ class Watch:
     def step(self, before: World, after: World, plan: Plan, board: Board, now: float, *, stale: bool) -> None:
         for text in invariants.broken(before, after):
             self.say(now, "promised_twice", text)
+        told = {wait.model_id for wait in plan.waits} | self._told
+        self._told = told if stale else set()  # of two planners of one moment each says what it did
         if stale:
             return
-        told = {wait.model_id for wait in plan.waits}
         for wait in plan.waits:
             if not wait.code or not wait.message:
                 self.say(
