@@ -52,11 +52,11 @@ def _fill(world: World) -> None:
     from cluster.models import Node, Replica
     from tests.rows import a_model
 
-    Node.objects.bulk_create([Node(**_node(item)) for item in world.nodes], batch_size=BATCH)
     profiles = {}
-    for model in world.models:
+    for model in world.models:  # before the nodes: a model that is added is looked at against all that are there
         row = a_model(model.name, replicas=0)
         profiles[model.id] = row.profiles.get()
+    Node.objects.bulk_create([Node(**_node(item)) for item in world.nodes], batch_size=BATCH)
     Replica.objects.bulk_create(
         [_replica(Replica, item, profiles[item.model_id]) for item in world.replicas], batch_size=BATCH
     )

@@ -1,0 +1,36 @@
+"""What is measured is what was promised: the size and the mixture of the fleet, and that everything on it is decided."""
+
+from __future__ import annotations
+
+from cluster.domain.plan import Start
+from cluster.domain.reconcile import reconcile
+from tests.bench.scheduler.fleet import NOW, done, fleet, full
+
+
+def test_the_fleet_is_as_large_and_as_mixed_as_promised() -> None:
+    world = fleet(10_000)
+    cards = [card for node in world.nodes for card in node.cards]
+    assert (len(world.nodes), len(cards), len(world.models)) == (10_000, 80_000, 50)
+    assert sum(model.target for model in world.models) == 1_000
+    assert len({card.klass for card in cards}) >= 6
+    assert 0.29 < sum(card.foreign > 0 for card in cards) / len(cards) < 0.31
+    assert all(node.labels for node in world.nodes)
+    assert len({node.fabric for node in world.nodes}) > 100
+    assert any(scope.guarantee.cards for scope in world.scopes)
+    ways = {(profile.cards, profile.even, profile.span) for model in world.models for profile in model.profiles}
+    assert ways >= {(0, False, 1), (1, False, 1), (4, False, 1), (4, True, 1), (8, True, 2)}
+
+
+def test_all_of_it_is_placed_and_then_there_is_nothing_to_do() -> None:
+    world = fleet(400, models=20)
+    plan = reconcile(world, NOW)
+    assert sum(isinstance(op, Start) for op in plan.ops) == 40
+    assert reconcile(done(world, plan), NOW + 60).ops == ()
+
+
+def test_the_full_fleet_is_full() -> None:
+    world = full(fleet(40))
+    plan = reconcile(world, NOW)
+    assert (plan.ops, plan.waits) == ((), ())
+    free = [card.foreign < card.memory_total * 0.9 for node in world.nodes for card in node.cards]
+    assert len(world.replicas) >= sum(free)
