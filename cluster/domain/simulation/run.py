@@ -176,6 +176,7 @@ class Simulation:
             why = recheck(made, board)
             if why:
                 self.figures.refused += 1
+                self.watch.refused(made)
                 self.log.append(f"{self.moment:7.0f} no {_told(made)}: {why}")
                 if not stale and self._before is not None and not self.case.twice:
                     self.watch.say(self.now, "refused", f"{_told(made)} was planned and then refused: {why}")

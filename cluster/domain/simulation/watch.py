@@ -83,6 +83,11 @@ class Watch:
             elif replica is not None:
                 self._stop(replica, board, now)
 
+    def refused(self, op: Op) -> None:
+        """What was refused is logged with why: of two planners of one moment the second finds the room taken."""
+        if isinstance(op, Start):
+            self._told.add(op.model_id)
+
     def _start(self, op: Start, now: float) -> None:
         self._started[op.replica_id] = (now, op.grown)
         stopped = self._stopped.get(op.model_id)
