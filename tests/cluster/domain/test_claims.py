@@ -12,13 +12,11 @@ from cluster.domain.claims import CLAIM_FOR, ended
 from cluster.domain.plan import Keep, Plan, Release, Remove, Start, Stop, recheck
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import (
-    ReplicaView,
-    World,
-)
+from cluster.domain.types import ReplicaView, Standing, World
 from cluster.domain.victims import GRACE
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import (
+    READY,
     a_card,
     a_model,
     a_node,
@@ -168,3 +166,23 @@ def test_a_claim_that_a_victim_took_back_is_released_and_others_are_asked() -> N
     ops = reconcile(world, NOW + 5).ops
     assert isinstance(ops[0], Release)
     assert [op.replica_id for op in ops if isinstance(op, Stop) and op.for_model] == [world.replicas[1].id]
+
+
+def test_a_restart_borrows_the_room_of_a_lower_class_and_returns_it() -> None:
+    node = a_node("one", memory=int(12.5 * GIB))
+    low, model = sized("low", 6, base=1), sized("model", 6, HIGH, base=1)
+    old = on(node, model)
+    model = replace(model, standing=Standing(restarting=(old.name_now,)))
+    world = World(models=(low, model), nodes=(node,), replicas=(on(node, low), old))
+    seen, served = [], []
+    for step in range(12):
+        plan = reconcile(world, NOW + 5 * step)
+        seen += [(type(op).__name__, op.model_id if isinstance(op, Start) else "") for op in plan.ops]
+        world = nodes_work(applied(world, plan))
+        served.append(any(item.run and item.state is READY for item in world.of_model(model.id)))
+    assert all(served), "the old one serves until the new one does"
+    done = [item for item in seen if item[0] in ("Stop", "Start")]
+    assert done == [("Stop", ""), ("Start", "mod_model"), ("Stop", ""), ("Start", "mod_low")]
+    assert sorted(item.model_id for item in world.replicas) == ["mod_low", "mod_model"]
+    assert old.id not in {item.id for item in world.replicas}
+    assert world.claims == ()
