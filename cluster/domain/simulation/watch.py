@@ -33,7 +33,7 @@ _OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 
 @dataclass(frozen=True)
 class Violation:
-    """`at`: Unix time. `rule`: `promised_twice`, `class_inversion`, `guarantee_broken`, `flapping`, `unexplained`,
+    """`at`: Unix time. `rule`: `promised_twice`, `class_inversion`, `guarantee_broken`, `limit_broken`, `flapping`, `unexplained`,
     `refused` (planned and then refused though nothing changed) or `starved`."""
 
     at: float
@@ -169,6 +169,7 @@ class Watch:
     def step(self, before: World, after: World, plan: Plan, board: Board, now: float, *, stale: bool) -> None:
         for text in invariants.broken(before, after):
             self.say(now, "promised_twice", text)
+        self._limits(before, after, board, now)
         told = {wait.model_id for wait in plan.waits} | self._told
         self._told = told if stale else set()  # of two planners of one moment each says what it did
         if stale:
@@ -186,6 +187,22 @@ class Watch:
                 if model.id not in told:
                     self.say(now, "unexplained", f"{model.name} has {there} of {model.target}, and nobody says why")
         self._starving(short, board, now)
+
+    def _limits(self, before: World, after: World, board: Board, now: float) -> None:
+        """No scope has been given more than its limit."""
+        scopes = {item.id: item for item in after.scopes}
+        for scope in after.scopes:
+            limit = of_amount(scope.limit)
+            if not limit:
+                continue
+            mine = {item.id for item in after.models if scope.id in _chain(scopes, item.owner)}
+            was, held = (
+                _amount(board, [item for item in world.replicas if item.model_id in mine and _counts(board, item)])
+                for world in (before, after)
+            )
+            for key, most in limit.items():
+                if held.get(key, 0) > max(most, was.get(key, 0)):
+                    self.say(now, "limit_broken", f"{scope.name} holds {held[key]} of {key}, and may have {most}")
 
     def _starving(self, short: Mapping[str, ModelView], board: Board, now: float) -> None:
         """Models that wait while replicas of a lower class hold room in which they would fit. Quotas are left out of it:
@@ -228,6 +245,10 @@ def _room_below(board: Board, model: ModelView) -> str:
             if fits:
                 return room.node.name
     return ""
+
+
+def _counts(board: Board, replica: ReplicaView) -> bool:
+    return holds_room(replica) and board.state(replica) not in _OUT
 
 
 # --- sums, worked out anew each time

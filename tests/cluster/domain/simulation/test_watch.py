@@ -77,6 +77,18 @@ def test_room_within_a_guarantee_is_not_taken_for_another_scope() -> None:
     assert rules(seen(world, first, Stop(replica_id=two.id, reason="why", for_model=HIGH.id))) == ["guarantee_broken"]
 
 
+def test_more_than_a_limit_is_seen_where_it_is_given() -> None:
+    scope = ScopeView(id="org_a", kind="organisation", name="a", limit=Amount(cores=3))
+    model = a_model("owned", owner="org_a", profiles=(a_profile("owned", threads=2),))
+    one, two = a_replica(model, NODE), a_replica(model, NODE, slot=1)
+    before = World(models=(model,), nodes=(NODE,), replicas=(one,), scopes=(scope,))
+    after = replace(before, replicas=(one, two))
+    for was, found in ((before, ["limit_broken"]), (after, [])):
+        watch = Watch(0.0)
+        watch.step(was, after, Plan(), Board(after), NOW, stale=True)
+        assert rules(watch) == found
+
+
 def test_what_is_undone_within_its_hold_time_is_flapping_unless_somebody_asked_for_it() -> None:
     world, stop = World(models=(LOW,), nodes=(NODE,)), Stop(replica_id="rep_1", reason="one too many")
     watch = seen(world, start(LOW, "rep_1"))
