@@ -72,7 +72,9 @@ def model_ground(asked: Asker, other: ModelView) -> Ground | None:
     if other.klass < asked.model.klass:  # 1
         return Ground.CLASS
     if other.klass == asked.model.klass and asked.short:  # 2
-        return Ground.TURN if other.on_demand else Ground.GROWN
+        if other.on_demand:
+            return Ground.TURN
+        return Ground.GROWN if other.standing.grown else None
     return None
 
 
