@@ -89,6 +89,7 @@ sizes = st.integers(0, 30)
 def test_the_best_node_is_the_best_of_a_fresh_ranking_whatever_was_taken_and_given_back(
     world: World, profile: ProfileView, steps: list[tuple[str, int, int, ReplicaState, bool]]
 ) -> None:
+    profile = replace(profile, span=1)  # one that spans several asks for `fabric`
     model = a_model(profiles=(profile,))
     board = Board(replace(world, models=(model,)))
     ranked, marks = Ranked(board, model, profile, ()), [0]
