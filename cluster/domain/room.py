@@ -127,5 +127,5 @@ def kind_of(node: NodeView) -> object:
     return (
         node.state, node.maintenance, node.cores, node.memory_total, node.fabric != "",
         node.modules, tuple(sorted(node.engines.items())),
-        tuple((card.klass, card.memory_total) for card in node.cards),
+        tuple([(card.klass, card.memory_total) for card in node.cards]),
     )  # fmt: skip
