@@ -12,11 +12,20 @@ from typing import Any
 import orjson
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `data`: a reader sees the old content or the new, never a part; so does a crash."""
+Mark = tuple[int, int, int]
+"""What changes when a file is written or replaced."""
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> Mark:
+    """Replace `path` by `data`: a reader sees the old content or the new, never a part; so does a crash.
+
+    Gives the mark of what was written, whatever somebody else has put there meanwhile: a file with another is not ours.
+    """
     with _beside(path, data, mode) as written:
+        made = _mark(written.stat())
         written.replace(path)
     sync_folder(path.parent)
+    return made
 
 
 def write_once(path: Path, data: bytes, *, mode: int = 0o600) -> bytes:
@@ -43,9 +52,9 @@ def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
+def write_json(path: Path, value: Any, *, mode: int = 0o600) -> Mark:
     """`write_atomic` of `value` as JSON."""
-    write_atomic(path, orjson.dumps(value), mode=mode)
+    return write_atomic(path, orjson.dumps(value), mode=mode)
 
 
 def read_json(path: Path) -> Any | None:
@@ -56,12 +65,15 @@ def read_json(path: Path) -> Any | None:
         return None
 
 
-def mark(path: Path) -> tuple[int, int, int] | None:
-    """What changes when `path` is written or replaced; None where there is no file. Costs one stat."""
+def mark(path: Path) -> Mark | None:
+    """The mark of what lies there; None where there is no file. Costs one stat."""
     try:
-        found = path.stat()
+        return _mark(path.stat())
     except OSError:
         return None
+
+
+def _mark(found: os.stat_result) -> Mark:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 

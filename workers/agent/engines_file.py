@@ -10,6 +10,6 @@ from llmgw_site.lib import files
 
 def write(
     path: Path, *, engines: tuple[LocalEngine, ...], starting: tuple[StartingReplica, ...], written_at: float
-) -> None:
-    """Replace the file; a gateway sees the old one or the new one."""
-    files.write_json(path, to_dict(EnginesFile(written_at=written_at, engines=engines, starting=starting)))
+) -> files.Mark:
+    """Replace the file; a gateway sees the old one or the new one. Gives the mark of the new one."""
+    return files.write_json(path, to_dict(EnginesFile(written_at=written_at, engines=engines, starting=starting)))

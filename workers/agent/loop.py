@@ -208,14 +208,13 @@ class Agent:
         if not self._started:
             return  # until everything is adopted the file of the former agent is the better one
         self._engines_stale = True
-        engines_file.write(
+        self._engines_mark = engines_file.write(
             self.config.engines_file,
             engines=self.machine.engines(),
             starting=self.machine.starting(),
             written_at=time.time(),
         )
         self._engines_stale = False
-        self._engines_mark = files.mark(self.config.engines_file)
 
     def _heard(self, load: Load) -> None:
         self.handle(LoadReported(replicas=load.replicas, suspects=load.suspects))

@@ -90,13 +90,13 @@ class Modules:
     def _keep(self) -> None:
         try:
             files.private_folder(self._config.modules_file.parent)
-            files.write_json(self._config.modules_file, to_dict(self.now))
+            self._mark = files.write_json(self._config.modules_file, to_dict(self.now))
         except OSError as error:  # tried again with the next look
             if not self._unkept:
                 event(log, "modules_not_kept", level=logging.ERROR, reason=str(error))
             self._unkept = True
             return
-        self._unkept, self._mark = False, files.mark(self._config.modules_file)
+        self._unkept = False
 
 
 def held(config: Config) -> ModulesFile | None:

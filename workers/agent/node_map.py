@@ -92,13 +92,13 @@ class NodeMap:
             return
         self._file = replace(self._file, offset=offset)
         try:
-            files.write_json(self._path, to_dict(self._file))
+            self._mark = files.write_json(self._path, to_dict(self._file))
         except OSError as error:
             if not self._unkept:
                 event(log, "map_not_kept", level=logging.ERROR, reason=str(error))
             self._stale = self._unkept = True
             return
-        self._stale, self._unkept, self._mark = False, False, files.mark(self._path)
+        self._stale = self._unkept = False
 
 
 def _follows(version: str, held: str) -> bool:

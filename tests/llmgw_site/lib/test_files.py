@@ -37,6 +37,16 @@ def test_a_write_that_fails_leaves_the_old_content_and_nothing_beside_it(
     assert [one.name for one in tmp_path.iterdir()] == ["it.json"]
 
 
+def test_the_mark_is_of_what_was_written_not_of_what_somebody_put_there_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "it.json"
+    assert files.mark(path) is None
+    assert files.write_json(path, {"a": 1}) == files.mark(path)
+    monkeypatch.setattr(files, "sync_folder", lambda folder: path.write_bytes(b"garbage"))
+    assert files.write_json(path, {"a": 2}) != files.mark(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"a": 1} trailing'])
 def test_what_is_no_json_reads_as_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "it.json"

@@ -97,7 +97,10 @@ class Many:
         port = await self._stack.enter_async_context(listening(gateway.app, node.config))
         site.client = await self._stack.enter_async_context(
             httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{port}", headers={"authorization": f"Bearer {KEY.text}"}, timeout=30
+                base_url=f"http://127.0.0.1:{port}",
+                headers={"authorization": f"Bearer {KEY.text}"},
+                timeout=30,
+                limits=httpx.Limits(max_keepalive_connections=0),  # no race with the edge that closes an idle one
             )
         )
         await self._stack.enter_async_context(site._node_stack)

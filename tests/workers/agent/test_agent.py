@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from cluster.wire import Load, ReplicaLoad, Wanted, WantedReplica, Weights, to_dict
-from tests.processes import alive, wait_for
+from tests.processes import alive, fair, wait_for
 from tests.tiny import TEXT, tiny_gguf
 from tests.workers.agent.node import KEY, TOP, Node, R, broken_weights, chat, ended, serve_tiny, stop_engines
 from workers.agent import enginelog, process
@@ -301,8 +301,14 @@ def test_what_the_gateway_reads_is_mended_when_it_is_damaged_or_gone(node: Node)
     for damage in (b"garbage{{{", b'{"version": "E:1"}', None):
         for file in (snapshot, engines):
             file.unlink() if damage is None else file.write_bytes(damage)
-        wait_for(lambda: snapshot.exists() and snapshot.read_bytes() == node.controller.snapshot, what="the snapshot")
-        wait_for(lambda: engines.exists() and engine.key.encode() in engines.read_bytes(), what="the engines")
+        wait_for(
+            lambda: snapshot.exists() and snapshot.read_bytes() == node.controller.snapshot,
+            seconds=fair(10), what="the snapshot",
+        )  # fmt: skip
+        wait_for(
+            lambda: engines.exists() and engine.key.encode() in engines.read_bytes(),
+            seconds=fair(10), what="the engines",
+        )  # fmt: skip
 
 
 def test_usage_is_shipped_and_survives_a_killed_agent(node: Node) -> None:
