@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-
 Mark = tuple[int, int, int]
 """What changes when a file is written or replaced."""
 
