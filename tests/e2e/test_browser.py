@@ -58,6 +58,7 @@ def page(browser: Browser, session: StorageState, stack: Stack) -> Iterator[Page
     """The overview, whose user has signed in. Whatever a script logs as an error, or the policy refuses, fails the test."""
     context = browser.new_context(base_url=stack.url, storage_state=session)
     page = context.new_page()
+    page.bring_to_front()  # one that is hidden asks for nothing
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))
     page.on("console", lambda said: problems.append(f"{page.url}: {said.text}") if _is_defect(said.text) else None)
