@@ -260,8 +260,14 @@ class Cluster:
             not any(node.missing() for node in self.nodes.values())
             and set(self.states().items()) == {(name, "online") for name in self.nodes}
             and self.ready() == HOMES
+            and all(self.routes(name) for name in ("r1", "r2"))
             and all(self.answers(model) for model in (MODEL, EXTERNAL))
         )
+
+    def routes(self, node: str) -> bool:
+        """Whether the gateway of a node takes what edges hand over."""
+        found = self.admin("GET", "/api/v1/node/modules", via=node).json()["modules"]
+        return any((item["name"], item["state"]) == ("router", "running") for item in found)
 
     def until_whole(self, seconds: float = 40) -> None:
         self._until(self.whole, seconds, "the cluster to be whole")

@@ -80,7 +80,8 @@ def test_f05_a_database_that_stalled_for_longer_than_offline_lets_nobody_be_decl
         _answers_for(cluster, OFFLINE + 2)
 
 
-@pytest.mark.parametrize("mode", [pytest.param("ACCESS EXCLUSIVE", marks=pytest.mark.prove), "EXCLUSIVE"])
+@pytest.mark.prove
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "EXCLUSIVE"])
 def test_f05_a_table_that_is_locked_for_longer_than_offline_lets_nobody_be_declared_dead(
     cluster: Cluster, mode: str
 ) -> None:
@@ -213,6 +214,7 @@ def test_a_second_controller_takes_over_the_heartbeats_when_the_first_dies(clust
     wait_for(lambda: cluster.states()["c1"] == "online", seconds=fair(20), what="c1 to be back", every=0.3)
 
 
+@pytest.mark.prove
 def test_a_web_that_stands_still_behind_a_live_gateway_is_left_for_the_next_controller(cluster: Cluster) -> None:
     """Heartbeats are rare here, as they are in earnest: only the websocket can tell."""
     second = cluster.extra("c2", "controller", services=CONTROLLER, **cluster.stores)

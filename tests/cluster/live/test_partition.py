@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.harness.cluster import HOMES, MODEL, OFFLINE, REFRESH, STALE, Cluster
 from tests.cluster.harness.node import NODE_PORT
 from tests.cluster.live.test_chat import INFERENCE, an_id
-from tests.processes import fair, wait_for
+from tests.processes import alive, fair, wait_for
 
 
 def engines(cluster: Cluster) -> int:
@@ -80,6 +80,7 @@ def test_f45_the_first_requests_after_an_idle_engine_was_killed_work(cluster: Cl
     for node in victims:
         for pid in cluster[node].engines(MODEL):
             os.kill(pid, signal.SIGKILL)
+            wait_for(lambda pid=pid: not alive(pid), what="the engine to be gone")  # type: ignore[misc]
     for _ in range(6):
         answer = cluster.chat()
         assert answer.status_code == 200, answer.text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from tests.cluster.harness.three import Three
 from tests.processes import fair, wait_for
 
@@ -43,6 +45,7 @@ def test_a_critical_model_takes_an_opportunistic_ones_cores_and_the_victim_retur
     wait_for(lambda: len(three.ready("tiny")) == every, seconds=fair(60), what="the victim to return")
 
 
+@pytest.mark.prove
 def test_f38_two_models_on_demand_that_have_room_for_one_take_turns(three: Three) -> None:
     """A streams; B is asked for and needs A's cores: A finishes its requests, then B is served, and A again."""
     (node,) = [row for row in three.api().all("nodes") if row["name"] == "i1"]
