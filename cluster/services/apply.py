@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from catalog.models import Model
 from catalog.services import events
 from cluster import selectors, signals
 from cluster.domain import invariants
@@ -48,6 +49,7 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
     done: list[Op] = []
     refused: list[tuple[Op, str]] = []
     with plan_lock():
+        _hold_models(plan.ops)
         before, serves = selectors.picture()
         board = Board(before)
         for op in plan.ops:
@@ -69,6 +71,15 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
     for op, why in refused:
         event(log, "plan_op_refused", op=type(op).__name__.lower(), subject=op.subject, why=why)
     return Applied(tuple(done), tuple(refused))
+
+
+def _hold_models(ops: Iterable[Op]) -> None:
+    """Lock the models that a plan is about before anything that hangs on them, as whoever deletes a model does: in any
+    other order the two could wait for each other."""
+    subjects = [op.subject for op in ops]
+    of_replicas = Replica.objects.filter(id__in=subjects).values("model_id")
+    models = Model.objects.filter(Q(id__in=subjects) | Q(id__in=of_replicas)).order_by("id")
+    list(models.select_for_update(no_key=True).values_list("id"))
 
 
 def _nodes_of(ops: list[Op], before: Board, board: Board) -> frozenset[str]:

@@ -63,7 +63,7 @@ def test_what_is_borrowed_is_given_back_when_its_guarantee_is_asked_for(three: T
     owner = team("search", guarantee={"cores": 1})
     three.model("second", replicas=1, team=owner)
     wait_for(lambda: len(three.ready("second")) == 1, seconds=fair(60), what="what is guaranteed")
-    assert three.chat("second", timeout=60).status_code == 200
+    wait_for(lambda: three.answers("second", via="c1"), seconds=fair(15), what="an answer")
     assert len(three.ready("tiny")) == cores - 1
     held = {row["name"]: row["held"]["cores"] for row in three.api().all("quotas")}
     assert held == {"others": cores - 1, "search": 1}

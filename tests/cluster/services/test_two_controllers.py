@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 from django.db import connection
 
 from catalog.models import Model
+from catalog.services import served
 from cluster import selectors
 from cluster.domain import invariants
 from cluster.domain.plan import SURGE, Plan, Stop, running
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
-from cluster.models import Replica
+from cluster.models import ModelStanding, Replica
 from cluster.services import apply, maintenance
 from tests.cluster.rows import ACTOR, Machine, a_model_row, report, tick
 
@@ -97,3 +99,41 @@ def test_two_that_saw_different_moments_never_stop_two_for_one() -> None:
     assert apply.commit(earlier).refused == ()
     assert [why for _, why in apply.commit(later).refused] == ["the model has no replica too many any more"]
     assert Replica.objects.filter(run=True).count() == 1
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="only PostgreSQL locks single rows")
+def test_a_model_that_is_deleted_while_a_plan_about_it_is_written_makes_neither_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = a_model_row("small")
+    machine = Machine()
+    machine.heartbeat()
+    ModelStanding.objects.create(model=model)
+    errors: list[BaseException] = []
+    begun = threading.Event()
+
+    def delete() -> None:
+        begun.set()
+        try:
+            served.remove(actor=ACTOR, model=model)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    deleting = threading.Thread(target=delete)
+    start = apply._start
+
+    def while_it_is_deleted(*args: object) -> None:
+        """The plan holds the standing here, and is about to place a replica of the model."""
+        apply._written(model.id, grown=1)
+        deleting.start()
+        assert begun.wait(10)
+        time.sleep(0.5)  # the other waits for a lock: nothing tells when
+        start(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(apply, "_start", while_it_is_deleted)
+    assert len(tick().done) == 1
+    deleting.join(30)
+    assert errors == []
+    assert not Model.objects.exists()
