@@ -5,8 +5,8 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Only pytest's own workers run the tests side by side. Three suit two cores: those of the live cluster mostly wait.
-JOBS ?= 3
+# Only pytest's own workers run the tests side by side; two suit two cores.
+JOBS ?= 2
 export PYTHONDONTWRITEBYTECODE ?=
 
 .PHONY: help install up test test-fast prove lint openapi fmt bench bench-heartbeats bench-scheduler lock clean

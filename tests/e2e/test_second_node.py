@@ -124,7 +124,7 @@ def test_a_second_node_joins_with_the_printed_command_and_serves(fresh_stack: St
     # and serves for the first when that has no engine
     for pid in first.engines():
         os.kill(pid, signal.SIGKILL)
-    assert first.answers()
+    wait_for(first.answers, seconds=fair(20), what="an answer for the first", every=0.2)
 
     refused = subprocess.run(
         ["bash", "-c", f"{command} --name third --no-start"], env={**second.environ, "LLMGW_DATA": f"{second.data}-third", "PATH": path()},

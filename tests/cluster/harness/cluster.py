@@ -261,6 +261,7 @@ class Cluster:
             and set(self.states().items()) == {(name, "online") for name in self.nodes}
             and self.ready() == HOMES
             and all(self.routes(name) for name in ("r1", "r2"))
+            and self.routers_of("e1") == {"r1", "r2"}
             and all(self.answers(model) for model in (MODEL, EXTERNAL))
         )
 
@@ -268,6 +269,12 @@ class Cluster:
         """Whether the gateway of a node takes what edges hand over."""
         found = self.admin("GET", "/api/v1/node/modules", via=node).json()["modules"]
         return any((item["name"], item["state"]) == ("router", "running") for item in found)
+
+    def routers_of(self, edge: str) -> set[str]:
+        """The nodes that an edge may hand a chat to, by the map that its gateway goes by."""
+        nodes = self.admin("GET", "/api/v1/node/map", via=edge).json()["nodes"]
+        running = {"name": "router", "state": "running"}
+        return {row["name"] for row in nodes if any(running.items() <= item.items() for item in row["modules"])}
 
     def until_whole(self, seconds: float = 40) -> None:
         self._until(self.whole, seconds, "the cluster to be whole")

@@ -21,7 +21,7 @@ def test_labels_are_given_changed_and_taken_away_with_who_and_why() -> None:
     labels.label(actor="user:ann", node_id=node.id, changes={"zone": "c", "llmgw.io/rack": None, "gone": None})
     labels.label(actor="user:ann", node_id=node.id, changes={"zone": "c"})  # nothing new, nothing recorded
     assert Node.objects.get().labels == {"zone": "c"}
-    found = Event.objects.filter(kind="node_labelled").order_by("id")
+    found = Event.objects.filter(kind="node_labelled").order_by("at", "id")
     assert [(item.before, item.after, item.why) for item in found] == [
         ({"labels": {}}, {"labels": {"zone": "b", "llmgw.io/rack": "12"}}, "moved"),
         ({"labels": {"zone": "b", "llmgw.io/rack": "12"}}, {"labels": {"zone": "c"}}, ""),
