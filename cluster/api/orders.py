@@ -115,7 +115,7 @@ class ModelWhyOut(serializers.Serializer[Any]):
     klass = serializers.CharField(help_text="The class that it has, its own or by its scaling.")
     status = StandingStatusOut()
     standing = StandingOut()
-    waits = WaitOut(many=True, help_text="All that it waits for now.")
+    waits = WaitOut(many=True, help_text="All that it waits for.")
     decisions = DecisionOut(many=True, help_text="The newest first.")
 
 

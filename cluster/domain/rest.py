@@ -14,7 +14,7 @@ def rested(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     """Whether a model that runs on demand is awake (`asked_at`) or at rest.
 
     1. it does not run on demand, or is disabled: neither
-    2. at rest, and a replica of it runs all the same: it ran all the time until now. It is awake, as if asked for now
+    2. at rest, and a replica of it runs all the same: it always ran before. It is awake, as if asked for now
     3. awake: a replica works at requests, or is on its way and has its deadline for that. A load of twenty minutes is
        not given up because nobody asked again
     4. awake: for `rest_after` seconds nobody asked, no replica was used, and none became ready only now: to rest. So one

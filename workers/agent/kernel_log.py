@@ -35,7 +35,7 @@ class KernelLog:
             except OSError:
                 self._denied = True
                 return
-        with contextlib.suppress(BlockingIOError):  # nothing more for now
+        with contextlib.suppress(BlockingIOError):  # nothing more to read
             for _ in range(_MOST):
                 try:
                     record = os.read(self._descriptor, _RECORD)

@@ -69,13 +69,7 @@ class Cluster:
 
     def start(self) -> None:
         """All of it, as fast as the machine can."""
-        self.stores = self._rest.enter_context(stores(self.folder / "stores"))
-        first = self.add("c1", LAYOUT["c1"], services=CONTROLLER, **self.stores)
-        first.environ["LLMGW_CONTROLLERS"] = f"http://{first.host}:{NODE_PORT}"
-        first.spawn("gateway")
-        made = first.run(sys.executable, "-m", "django", "llmgw_bootstrap", seconds=90)
-        assert made.returncode == 0, made.stdout
-        first.start(seconds=60)
+        self.start_controller(LAYOUT["c1"])
         others = [self.add(name, roles) for name, roles in LAYOUT.items() if name != "c1"]
         token = self.token(uses=len(others))
         with ThreadPoolExecutor(len(others)) as pool:
@@ -87,6 +81,16 @@ class Cluster:
         self.serve(MODEL, replicas=3)
         offer(self.api(), self.provider)
         self.until_whole(seconds=60)
+
+    def start_controller(self, roles: str) -> None:
+        """c1, with stores of its own."""
+        self.stores = self._rest.enter_context(stores(self.folder / "stores"))
+        first = self.add("c1", roles, services=CONTROLLER, **self.stores)
+        first.environ["LLMGW_CONTROLLERS"] = f"http://{first.host}:{NODE_PORT}"
+        first.spawn("gateway")
+        made = first.run(sys.executable, "-m", "django", "llmgw_bootstrap", seconds=90)
+        assert made.returncode == 0, made.stdout
+        first.start(seconds=60)
 
     def add(self, name: str, roles: str, *, services: tuple[str, ...] = PLAIN, **environ: str) -> Node:
         """A node with a folder, an address and a link; nothing of it runs yet."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from tests import tiny
 from tests.cluster.harness.cluster import Cluster
-from tests.cluster.harness.node import CONTROLLER, NODE_PORT
-from tests.cluster.harness.stores import stores
 from tests.processes import fair, wait_for
 
 LAYOUT = {"c1": "controller,edge,router", "i1": "inference", "i2": "inference"}
@@ -23,13 +20,7 @@ class Three(Cluster):
         super().__init__(**{**TIMES, **environ})
 
     def start(self) -> None:
-        self.stores = self._rest.enter_context(stores(self.folder / "stores"))
-        first = self.add("c1", LAYOUT["c1"], services=CONTROLLER, **self.stores)
-        first.environ["LLMGW_CONTROLLERS"] = f"http://{first.host}:{NODE_PORT}"
-        first.spawn("gateway")
-        made = first.run(sys.executable, "-m", "django", "llmgw_bootstrap", seconds=90)
-        assert made.returncode == 0, made.stdout
-        first.start(seconds=60)
+        self.start_controller(LAYOUT["c1"])
         token = self.token(uses=len(LAYOUT))
         for name in ("i1", "i2"):
             node = self.add(name, LAYOUT[name])

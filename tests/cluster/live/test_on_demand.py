@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests import tiny
 from tests.cluster.harness.three import Three
-from tests.processes import fair
+from tests.processes import fair, wait_for
 
 
 def test_the_first_request_starts_a_model_and_is_answered_and_later_it_comes_to_rest(three: Three) -> None:
@@ -69,9 +69,4 @@ def test_without_a_controller_what_is_at_rest_says_so_and_what_runs_is_answered(
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "activation_unavailable")
     assert three.outcome("tiny", timeout=60) == "200"
     three["c1"].start("web")
-    told = ""
-    until = time.monotonic() + fair(30)
-    while told != "200" and time.monotonic() < until:
-        time.sleep(0.5)
-        told = three.outcome("other", timeout=60)
-    assert told == "200", three.say()
+    wait_for(lambda: three.outcome("other", timeout=60) == "200", seconds=fair(30), what="the other", every=0.5)

@@ -21,15 +21,16 @@ def seeds(first: int, count: int) -> Iterable[int]:
     return [int(chosen)] if chosen else range(first, first + count)
 
 
-def clean(outcome: Outcome) -> None:
+def broken(outcome: Outcome) -> str:
+    """The rules that a run broke, and how to see it again; empty if none."""
     told = "\n".join(f"  {item.at - EPOCH:7.0f} {item.rule}: {item.text}" for item in outcome.violations[:8])
-    assert not outcome.violations, f"llmgw simulate --seed {outcome.case.seed}\n{told}"
+    return f"llmgw simulate --seed {outcome.case.seed}\n{told}" if outcome.violations else ""
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_no_rule_is_broken_on_fleets_by_chance(part: int) -> None:
     for seed in seeds(part * ORDINARY // 4, ORDINARY // 4):
-        clean(simulate(random_case(seed)))
+        assert broken(simulate(random_case(seed))) == ""
 
 
 @pytest.mark.prove
@@ -37,14 +38,14 @@ def test_no_rule_is_broken_on_fleets_by_chance(part: int) -> None:
 @pytest.mark.parametrize("part", range(8))
 def test_no_rule_is_broken_on_many_fleets_by_chance(part: int) -> None:
     for seed in seeds(1_000 + part * PROVE // 8, PROVE // 8):
-        clean(simulate(random_case(seed)))
+        assert broken(simulate(random_case(seed))) == ""
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(1500)
 def test_no_rule_is_broken_on_large_fleets() -> None:
     for seed in seeds(5_000, LARGE):
-        clean(simulate(random_case(seed, nodes=400, models=60)))
+        assert broken(simulate(random_case(seed, nodes=400, models=60))) == ""
 
 
 def test_a_seed_gives_the_same_run_each_time() -> None:
