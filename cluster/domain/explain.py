@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from cluster.domain.modules import Module
 from cluster.domain.plan import Plan, Renew, Start
-from cluster.domain.reconcile import parked_words
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import ModelView, World
+from cluster.domain.waits import parked_words
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from cluster import selectors, signals
 from cluster.domain import demand
 from cluster.domain.demand import Found, Stage, Verdict
 from cluster.domain.plan import Plan, Wait
-from cluster.domain.reconcile import WAITING_FOR_TURN, parked_words
 from cluster.domain.types import ModelView, Standing, World, state_of
+from cluster.domain.waits import WAITING_FOR_TURN, parked_words
 from cluster.models import ModelStanding, Replica
 from cluster.services.locks import plan_lock
 from cluster.wire import Demand, DemandAnswer

@@ -16,9 +16,10 @@ from cluster.domain.board import Board
 from cluster.domain.parking import unparked
 from cluster.domain.place import ranks
 from cluster.domain.plan import Keep, Plan, Start, running
-from cluster.domain.reconcile import parked_words, reconcile
+from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, World
+from cluster.domain.waits import parked_words
 from cluster.models import ModelStanding
 from cluster.services.locks import plan_lock
 from llmgw_site.lib.errors import Kind, Refused

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cluster.domain import invariants
 from cluster.domain.plan import Keep, Plan, Remove, Renew, Start, Stop, running
-from cluster.domain.reconcile import free_slot, reconcile
+from cluster.domain.reconcile import reconcile
+from cluster.domain.starting import free_slot
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import ModelView, ProfileView, World
 from llmgw_site.lib.units import GIB

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from cluster.domain.plan import Keep, Start, Stop
-from cluster.domain.reconcile import WAITING_FOR_TURN, reconcile
+from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, Share, Standing, World
 from cluster.domain.victims import TURN
+from cluster.domain.waits import WAITING_FOR_TURN
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_profile, a_replica
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.domain import preempt, victims
+from cluster.domain import preempt, starting, victims
 from cluster.domain.quotas import Ledger
-from cluster.domain.reconcile import _Planner
 from cluster.domain.simulation.random_case import random_case
 from cluster.domain.simulation.run import simulate
 from cluster.domain.types import ModelView
@@ -31,8 +30,8 @@ WRONG: list[tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = [
     ("every class gives way", "class_inversion", lambda patch: [
         patch.setattr(module, "model_ground", anybody) for module in (preempt, victims)
     ]),
-    ("nobody gives way", "starved", lambda patch: patch.setattr(_Planner, "make_room", lambda *_, **__: None)),
-    ("nobody says why", "unexplained", lambda patch: patch.setattr(_Planner, "missing", lambda *_: None)),
+    ("nobody gives way", "starved", lambda patch: patch.setattr(starting, "make_room", lambda *_, **__: None)),
+    ("nobody says why", "unexplained", lambda patch: patch.setattr(starting, "missing", lambda *_: None)),
 ]  # fmt: skip
 
 

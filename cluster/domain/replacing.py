@@ -1,0 +1,139 @@
+"""Case 4 of the reconciler: old replicas are replaced by new ones, one at a time."""
+
+from __future__ import annotations
+
+from cluster.domain.draft import Draft
+from cluster.domain.feasible import Answer
+from cluster.domain.place import NoPlace
+from cluster.domain.plan import Remember, Renew, Wait, old, outdated, running
+from cluster.domain.refusals import Verdict, feasible
+from cluster.domain.restart import given_up
+from cluster.domain.shares import share_of
+from cluster.domain.starting import start
+from cluster.domain.states import ReplicaState
+from cluster.domain.surplus import usefulness
+from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, Share
+
+_READY = ReplicaState.READY
+
+
+def replace(draft: Draft, model: ModelView) -> None:
+    """Case 4."""
+    active = running(draft.board, model.id)
+    found = sorted((item for item in active if old(draft.board, model, item)), key=usefulness)
+    if len(active) > model.target:
+        return  # one is being replaced at this moment
+    coming = any(item.state is not _READY for item in active if item not in found)
+    for chosen in found:
+        serving, move = chosen.state is _READY, draft.board.to_move(chosen)
+        if coming and (serving or move):
+            continue  # one after the other
+        nowhere: NoPlace | None = None
+        why = move or (f"{chosen.id} runs with an older profile" if outdated(model, chosen) else "")
+        if (serving or move) and (why or not model.standing.in_place):
+            nowhere = start(draft, model, f"{why or f'{chosen.id} is to restart'}; ")
+            if nowhere is None or draft.board.claim_of(model.id) is not None:  # a
+                return
+        if _renew(draft, model, chosen, nowhere):  # b
+            return
+        _stays(draft, model, chosen, nowhere)  # c
+    for replica in draft.board.of_model(model.id):
+        if not replica.run or draft.board.state(replica) is not ReplicaState.FAILED:
+            continue
+        missing = len(running(draft.board, model.id)) < model.target
+        if missing and (outdated(model, replica) or model.restarts(replica)):
+            _renew(draft, model, replica, None)
+
+
+def _renew(draft: Draft, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> bool:
+    """Case 4b. `nowhere`: why there is no place for a second one, if it was tried."""
+    found = _fits(draft, model, replica)
+    profile = next((item for item, verdict in found if verdict.answer is Answer.OK), None)
+    if profile is None:
+        return False
+    why = draft.board.to_move(replica) or (
+        "the profile or the weights changed" if outdated(model, replica) else "it was to restart"
+    )
+    if nowhere is not None:
+        why += ", and there is no room for a second replica beside it"
+    draft.do(
+        Renew(
+            replica_id=replica.id,
+            profile_id=profile.id,
+            digest=profile.digest,
+            generation=replica.generation + 1,
+            shares=_shares_there(draft, replica, profile),
+            reason=why,
+        )
+    )
+    return True
+
+
+def _stays(draft: Draft, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> None:
+    """Case 4c."""
+    node = draft.board.node(replica.node_id)
+    move, name = draft.board.to_move(replica), node.name if node else "?"
+    if move:
+        text = f"{move}; {replica.id} stays there until it has another place: {nowhere.message if nowhere else ''}"
+        wait = Wait(model_id=model.id, code="waiting_to_move", message=text, replica_id=replica.id)
+    elif not outdated(model, replica):
+        _give_up(draft, model, replica, nowhere)
+        return
+    else:
+        found = _fits(draft, model, replica)
+        words = found[0][1].message if found else ""
+        text = f"{replica.id} on node {name} runs with an older profile: for the new one {words}"
+        wait = Wait(model_id=model.id, code="update_pending", message=text, replica_id=replica.id)
+    draft.waits.append(wait)
+
+
+def _give_up(draft: Draft, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> None:
+    """Case 4c of a restart: nothing would fit, so it is left running, and nobody tries again."""
+    now = draft.board.model(model.id) or model
+    found = _fits(draft, model, replica)
+    words = found[0][1].message if found else ""
+    text = f"the restart of {replica.id} is given up, it runs on: a new one fits nowhere beside it"
+    text += f" ({nowhere.message})" if nowhere else ""
+    text += f", nor in its place: {words}" if words else ""
+    left = given_up(now.standing, replica)
+    draft.do(Remember(model_id=model.id, before=now.standing, standing=left, reason=text))
+
+
+def _shares_there(draft: Draft, replica: ReplicaView, profile: ProfileView) -> tuple[Share, ...]:
+    """What a replica takes of the nodes where it is, as another profile."""
+    mark = draft.board.mark()
+    draft.board.lift(replica.id)
+    pack = draft.board.world.pack
+    shares = tuple(share_of(draft.board.rooms[item.node_id], profile, pack=pack) for item in replica.shares)
+    draft.board.back(mark)
+    return shares
+
+
+def _fits(draft: Draft, model: ModelView, replica: ReplicaView) -> list[tuple[ProfileView, Verdict]]:
+    """The model's profiles on the replica's own nodes in its place, its own profile first."""
+    nodes = [node for share in replica.shares if (node := draft.board.node(share.node_id)) is not None]
+    if len(nodes) < len(replica.shares):
+        return []
+    profiles = sorted(model.profiles, key=lambda item: item.id != replica.profile_id)
+    found = [(item, _there(draft, model, replica, item, nodes)) for item in profiles]
+    return [(item, _within_limits(draft, model, replica, item, verdict)) for item, verdict in found]
+
+
+def _there(
+    draft: Draft, model: ModelView, replica: ReplicaView, profile: ProfileView, nodes: list[NodeView]
+) -> Verdict:
+    if profile.span != len(nodes):
+        text = f"it spans {profile.span} nodes of one fabric, and {replica.id} is on {len(nodes)}"
+        return Verdict(Answer.NOT_NOW, "no_fabric_now", text)
+    found = [feasible(draft.board, node, profile, [replica.id], model) for node in nodes]
+    return next((verdict for verdict in found if verdict.answer is not Answer.OK), found[0])
+
+
+def _within_limits(
+    draft: Draft, model: ModelView, replica: ReplicaView, profile: ProfileView, verdict: Verdict
+) -> Verdict:
+    """What fits may be more than quotas let the model have."""
+    if verdict.answer is not Answer.OK:
+        return verdict
+    over = draft.ledger.over_limit(model, _shares_there(draft, replica, profile), instead=replica)
+    return Verdict(Answer.NOT_NOW, "over_limit", over) if over else verdict

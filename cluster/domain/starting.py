@@ -1,0 +1,107 @@
+"""Case 5 of the reconciler: one replica more, in a free place or in room that others make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cluster.domain.claims import CLAIM_FOR
+from cluster.domain.draft import Draft
+from cluster.domain.place import NoPlace
+from cluster.domain.plan import Keep, Remember, Start, Stop, Wait, old, running
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import Claim, ModelView, ReplicaView
+from cluster.domain.victims import Ground
+from cluster.domain.waits import WAITING_FOR_TURN, parked_words
+from cluster.domain.within import place_within
+
+
+def missing(draft: Draft, model: ModelView) -> NoPlace | None:
+    """Case 5. Why there is no place for one more, if one is missing."""
+    while (short := model.target - len(running(draft.board, model.id))) > 0:
+        nowhere = start(draft, model, "")
+        if nowhere is None:
+            continue
+        failed = sum(r.run and draft.board.state(r) is ReplicaState.FAILED for r in draft.board.of_model(model.id))
+        if short > failed:  # else case 6 says it with the failure itself
+            draft.waits.append(Wait(model_id=model.id, code=nowhere.code, message=nowhere.message))
+        return nowhere
+    return None
+
+
+def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
+    """Start one more replica, or say why not."""
+    there = draft.board.of_model(model.id)
+    failed = {(item.node_id, item.digest) for item in there if item.state is ReplicaState.FAILED}
+    if model.standing.parked_at is not None:
+        return NoPlace(code="model_parked", message=parked_words(model))
+    claim = draft.board.claim_of(model.id)
+    draft.board.claim(model.id, None)  # what is kept for it is for this
+    found = place_within(draft.placer, draft.ledger, model, failed=failed)
+    if isinstance(found, NoPlace):
+        draft.board.claim(model.id, claim)
+        if found.busy and claim is None:
+            make_room(draft, model)
+            if draft.board.claim_of(model.id) is None and draft.taker.turn_comes(model):
+                text = f"{found.message}; another model on demand holds such room and gives way once it had its turn"
+                return replace(found, code=WAITING_FOR_TURN, message=text)
+        return found
+    draft.do(
+        Start(
+            model_id=model.id,
+            profile_id=found.profile.id,
+            slot=free_slot(there),
+            digest=found.profile.digest,
+            shares=found.shares,
+            grown=_grows(draft, model),
+            reason=why + found.reason,
+        )
+    )
+    return None
+
+
+def _grows(draft: Draft, model: ModelView) -> bool:
+    """Whether one more is there because of load: the base has all its replicas that need no successor."""
+    mine = running(draft.board, model.id)
+    base = sum(not item.grown and not old(draft.board, model, item) for item in mine)
+    return model.standing.grown > 0 and base >= model.least
+
+
+def make_room(draft: Draft, model: ModelView) -> None:
+    """Stop others, and keep what they leave for this model."""
+    found = draft.taker.make_room(model)
+    if found is None:
+        return
+    for victim in found.victims:
+        busy = victim.replica.in_flight > 0
+        op = Stop(replica_id=victim.replica.id, reason=found.reason, for_model=model.id, busy=busy, grace=victim.grace)
+        draft.do(op)
+    claim = Claim(model_id=model.id, shares=found.placement.shares, until=draft.now + CLAIM_FOR)
+    draft.do(Keep(claim=claim, reason=found.reason))
+    for victim in found.victims:
+        if victim.ground is Ground.TURN:
+            _rest(draft, victim.replica.model_id, model)
+    grounds = {victim.replica.model_id: victim.ground for victim in found.victims}
+    for model_id, ground in grounds.items():
+        other = draft.board.model(model_id)
+        turn = ground is Ground.TURN
+        if other is not None and (turn or len(running(draft.board, model_id)) < other.target):
+            code, text = WAITING_FOR_TURN if turn else "gave_way", f"room was taken of {other.name}: {found.reason}"
+            draft.waits.append(Wait(model_id=model_id, code=code, message=text))
+
+
+def _rest(draft: Draft, model_id: str, taker: ModelView) -> None:
+    """A model on demand whose last replica gave way to another comes back when it is asked for, not by itself: two of
+    them would push each other out for nobody."""
+    model = draft.board.model(model_id)
+    if model is None or model.standing.asked_at is None or running(draft.board, model_id):
+        return
+    why = f"its room was given to {taker.name}: it starts again when it is asked for"
+    standing = replace(model.standing, asked_at=None)
+    draft.do(Remember(model_id=model.id, before=model.standing, standing=standing, reason=why))
+
+
+def free_slot(replicas: Iterable[ReplicaView]) -> int:
+    """The lowest slot that no replica of the model holds."""
+    taken = {item.slot for item in replicas}
+    return next(number for number in range(len(taken) + 1) if number not in taken)

@@ -1,0 +1,72 @@
+"""Case 3 of the reconciler: replicas that are too many, or that others have taken the place of, are told to stop."""
+
+from __future__ import annotations
+
+from cluster.domain.draft import Draft
+from cluster.domain.plan import Stop, old, outdated, running
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import ModelView, ReplicaView
+from cluster.domain.waits import lost_words
+
+_READY = ReplicaState.READY
+
+
+def surplus(draft: Draft, model: ModelView) -> None:
+    """Case 3. While an old replica is being replaced, its successor's start is no surplus until it is ready."""
+    active = running(draft.board, model.id)
+    replaced = [item for item in active if old(draft.board, model, item)]
+    if replaced and len(active) > model.target:
+        # case 4a under way: the old ones may go as soon as enough others are ready
+        ready = sum(item.state is _READY for item in active if item not in replaced)
+        enough = ready + len(replaced) - model.target
+        for replica in sorted(replaced, key=usefulness)[: max(0, min(enough, len(active) - model.target))]:
+            draft.do(Stop(replica_id=replica.id, reason=_why_replaced(draft, replica)))
+    elif len(active) > model.target:
+        for replica in sorted(active, key=_taken_back)[: len(active) - model.target]:
+            text = f"{len(active)} replicas run and {model.target} are wanted"
+            draft.do(Stop(replica_id=replica.id, reason=text))
+    _useless(draft, model)
+
+
+def _why_replaced(draft: Draft, replica: ReplicaView) -> str:
+    model = draft.board.model(replica.model_id)
+    why = draft.board.to_move(replica)
+    if not why and model is not None and model.restarts(replica) and not outdated(model, replica):
+        why = "it was to restart"
+    return f"{why}, and another replica is ready" if why else "one with the changed profile has taken its place"
+
+
+def _useless(draft: Draft, model: ModelView) -> None:
+    """Case 3 for replicas that are lost or have failed: told to stop once others have taken over."""
+    if sum(item.state is _READY for item in running(draft.board, model.id)) < model.target:
+        return
+    for replica in draft.board.of_model(model.id):
+        state = draft.board.state(replica)
+        if replica.run and state in (ReplicaState.LOST, ReplicaState.FAILED):
+            why = "it has failed" if state is ReplicaState.FAILED else lost_words(draft.board, replica)
+            draft.do(Stop(replica_id=replica.id, reason=f"{why}, and others have taken its place"))
+
+
+def usefulness(replica: ReplicaView) -> tuple[int, str]:
+    """Sort key, the least useful first: failed, trying, loading, ready; among equals the newest first."""
+    order = {
+        ReplicaState.STOPPED: 0,
+        ReplicaState.FAILED: 0,
+        ReplicaState.BACKOFF: 1,
+        ReplicaState.DRAINING: 2,
+        ReplicaState.PENDING: 3,
+        ReplicaState.STARTING: 4,
+        ReplicaState.READY: 5,
+    }
+    return (order.get(replica.state, 0), _newest_first(replica.id))
+
+
+def _taken_back(replica: ReplicaView) -> tuple[int, bool, int, str]:
+    """Sort key of a surplus: the least useful first, of equals one that was added under load, then the idlest."""
+    use, name = usefulness(replica)
+    return (use, not replica.grown, replica.in_flight, name)
+
+
+def _newest_first(replica_id: str) -> str:
+    """Ids sort by time; this turns the order round."""
+    return "".join(chr(0x10FFFF - ord(letter)) for letter in replica_id)

@@ -1,0 +1,55 @@
+"""Case 6 of the reconciler, and the words and codes for why a model waits."""
+
+from __future__ import annotations
+
+from cluster.domain.board import Board
+from cluster.domain.draft import Draft
+from cluster.domain.place import NoPlace
+from cluster.domain.plan import Wait
+from cluster.domain.states import NodeState, ReplicaState
+from cluster.domain.types import ModelView, ReplicaView
+
+WAITING_FOR_TURN = "waiting_for_turn"
+"""Code of a model on demand that has no room yet, and will."""
+SHOW_AFTER = 15.0
+"""Seconds that an engine may take to come back from its first failure before the model says so."""
+
+
+def troubled(draft: Draft, model: ModelView, nowhere: NoPlace | None) -> None:
+    """Case 6."""
+    for replica in draft.board.of_model(model.id):
+        state = draft.board.state(replica)
+        if not replica.run:
+            continue
+        node = draft.board.node(replica.node_id)
+        name = node.name if node else replica.node_id
+        code = text = ""
+        if state is ReplicaState.LOST:
+            code = "node_offline" if node is None or node.state is NodeState.OFFLINE else "no_inference_module"
+            text = f"{lost_words(draft.board, replica)}, {replica.id} is lost with it"
+        elif state is ReplicaState.FAILED:
+            code = replica.code or "engine_failed"
+            text = f"{replica.id} on node {name} has failed and is not tried again: {replica.message}"
+            text += f" ({nowhere.message})" if nowhere else ""
+        elif state is ReplicaState.BACKOFF and (replica.attempt > 1 or draft.now - replica.state_since >= SHOW_AFTER):
+            code = replica.code or "engine_failing"
+            text = f"{replica.id} on node {name} keeps failing, the node tries again: {replica.message}"
+        if code:
+            draft.waits.append(Wait(model_id=model.id, code=code, message=text, replica_id=replica.id))
+
+
+def lost_words(board: Board, replica: ReplicaView) -> str:
+    node = board.node(replica.node_id)
+    if node is None:
+        return "its node was removed"
+    if node.state is not NodeState.OFFLINE:
+        return f"node {node.name} does not run the module inference any more"
+    return f"node {node.name} is offline" + (f" and {node.maintenance_words}" if node.maintenance else "")
+
+
+def parked_words(model: ModelView) -> str:
+    standing = model.standing
+    return (
+        f"the model {model.name} is parked after {standing.failures} failed starts in a row: {standing.parked_message}; "
+        f"mend what it says and change the model, or try again by `llmgw model retry {model.name}`"
+    )
