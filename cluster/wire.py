@@ -212,6 +212,7 @@ class ReplicaReport:
     slots: int | None = None
     memory: int | None = None  # proportional set size of the engine's processes
     card_memory: int | None = None  # what they have of all cards together
+    cpu: float | None = None  # cores that they kept busy in the last seconds, on average
     in_flight: int = 0
     last_used_at: float | None = None
 

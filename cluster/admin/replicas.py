@@ -30,12 +30,12 @@ class ReplicaPages(ReadPages):
             {
                 "fields": [
                     "state", "state_since", "code", "message", "attempt", "started_at", "ready_at", "pid", "port",
-                    "context", "slots", "memory_seen", "in_flight", "last_used_at", "log",
+                    "context", "slots", "memory_seen", "cpu_seen", "in_flight", "last_used_at", "log",
                 ]
             },
         ),
     ]  # fmt: skip
-    readonly_fields = ["reserved_size", "cards", "memory_seen", "log"]
+    readonly_fields = ["reserved_size", "cards", "memory_seen", "cpu_seen", "log"]
 
     @admin.display(description="reserved")
     def reserved_size(self, replica: Replica) -> str:
@@ -45,6 +45,10 @@ class ReplicaPages(ReadPages):
     def memory_seen(self, replica: Replica) -> str:
         trouble = warning(replica.reserved, replica.memory)
         return f"{size(replica.memory)}: {trouble}" if trouble else size(replica.memory)
+
+    @admin.display(description="cores kept busy")
+    def cpu_seen(self, replica: Replica) -> str:
+        return "–" if replica.cpu is None else f"{replica.cpu:.2f}"
 
     @admin.display(description="of cards")
     def cards(self, replica: Replica) -> str:

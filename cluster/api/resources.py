@@ -42,7 +42,11 @@ class ReplicaResources(serializers.Serializer[Any]):
     reserved = serializers.IntegerField(help_text="Memory that it holds.")
     memory = serializers.IntegerField(allow_null=True, help_text="Memory that it takes; null: not told.")
     card_memory = serializers.IntegerField(allow_null=True, help_text="What it takes of its cards together.")
-    cores = serializers.IntegerField()
+    cores = serializers.IntegerField(help_text="That are reserved for it; 0: none.")
+    cpu = serializers.FloatField(
+        allow_null=True, help_text="Cores that it kept busy in the last seconds, on average; null: not told."
+    )
+    read_at = serializers.DateTimeField(allow_null=True, help_text="When its node told `memory`, `card_memory`, `cpu`.")
     cards = serializers.DictField(child=serializers.IntegerField(), help_text="Bytes of each of its cards, by UUID.")
     warning = serializers.CharField(help_text="Empty: all is well.")
 

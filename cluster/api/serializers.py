@@ -130,8 +130,8 @@ class ReplicaOut(serializers.ModelSerializer[Replica]):
         model = Replica
         fields = [
             "id", "model", "model_name", "profile", "profile_name", "node", "node_name", "slot", "generation", "run",
-            "state", "state_since", "code", "message", "attempt", "why", "reserved", "memory", "pid", "port", "context",
-            "slots", "in_flight", "started_at", "ready_at", "last_used_at", "created_at",
+            "state", "state_since", "code", "message", "attempt", "why", "reserved", "memory", "cpu", "pid", "port",
+            "context", "slots", "in_flight", "started_at", "ready_at", "last_used_at", "created_at",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -55,6 +55,7 @@ class Replica(models.Model):
     slots = models.PositiveIntegerField(null=True, blank=True)
     memory = models.PositiveBigIntegerField(null=True, blank=True)
     card_memory = models.PositiveBigIntegerField(null=True, blank=True, help_text="Bytes that it has of its cards.")
+    cpu = models.FloatField(null=True, blank=True, help_text="Cores that it kept busy in the last seconds.")
     in_flight = models.PositiveIntegerField(default=0)
     last_used_at = models.DateTimeField(null=True, blank=True)
 

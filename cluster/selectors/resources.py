@@ -31,6 +31,8 @@ def resources_of(model_id: str) -> dict[str, Any]:
                 "memory": row.memory,
                 "card_memory": row.card_memory,
                 "cores": sum(share.get("cores", 0) for share in row.shares),
+                "cpu": row.cpu,
+                "read_at": row.node.last_seen_at,
                 "cards": {uuid: size for share in row.shares for uuid, size in share.get("cards", ())},
                 "warning": warning(row.reserved, row.memory),
             }

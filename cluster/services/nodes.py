@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import socket
 from dataclasses import replace
@@ -303,7 +304,7 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     return news
 
 
-_LOAD = ("in_flight", "last_used_at", "memory")
+_LOAD = ("in_flight", "last_used_at", "memory", "cpu")
 """What of a busy replica differs in every report."""
 
 
@@ -312,9 +313,9 @@ def _write_load(row: Replica, load: dict[str, Any]) -> None:
     seen = connection.ops.adapt_datetimefield_value(load["last_used_at"])
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE cluster_replica SET in_flight = %s, last_used_at = %s, memory = %s "
+            "UPDATE cluster_replica SET in_flight = %s, last_used_at = %s, memory = %s, cpu = %s "
             "WHERE id = %s AND generation = %s AND run = %s AND state = %s",
-            [load["in_flight"], seen, load["memory"], row.id, row.generation, row.run, row.state],
+            [load["in_flight"], seen, load["memory"], load["cpu"], row.id, row.generation, row.run, row.state],
         )
     for name, value in load.items():
         setattr(row, name, value)
@@ -341,7 +342,7 @@ def _tell(row: Replica, node: Node, fields: dict[str, Any]) -> None:
 
 
 _NOTHING: dict[str, Any] = {"code": "", "message": "", "log_tail": "", "pid": None, "port": None, "started_at": None,
-                            "ready_at": None, "memory": None, "card_memory": None, "in_flight": 0}  # fmt: skip
+                            "ready_at": None, "memory": None, "card_memory": None, "cpu": None, "in_flight": 0}  # fmt: skip
 
 
 def _proven(report: ReplicaReport, row: Replica) -> int:
@@ -366,6 +367,7 @@ def _observed(report: ReplicaReport) -> dict[str, Any]:
         "slots": _count(report.slots),
         "memory": _count(report.memory, most=2**63 - 1),
         "card_memory": _count(report.card_memory, most=2**63 - 1),
+        "cpu": _cores(report.cpu),
         "in_flight": _count(report.in_flight),
         "last_used_at": _time(report.last_used_at),
     }
@@ -374,6 +376,11 @@ def _observed(report: ReplicaReport) -> dict[str, Any]:
 def _count(value: int | None, *, most: int = 2**31 - 1) -> int | None:
     """What a column can hold of a figure."""
     return None if value is None else min(max(0, value), most)
+
+
+def _cores(value: float | None) -> float | None:
+    """Hundredths: an idle engine is 0.0 every time, so that its row is left alone. What is no number is not known."""
+    return None if value is None or not math.isfinite(value) else round(min(max(0.0, value), 2.0**31), 2)
 
 
 def _time(seconds: float | None) -> datetime | None:

@@ -108,7 +108,8 @@ def _show(client: Api, row: dict[str, Any], *, as_json: bool) -> None:
     show_list(found["profiles"], profiles, as_json=False, empty="No enabled profile.")
     replicas: list[Column] = [
         ("replica", lambda item: item["id"]), "node", "state", ("holds", lambda item: _bytes(item["reserved"])),
-        ("takes", lambda item: _bytes(item["memory"])), "cores", ("takes of cards", lambda item: _bytes(item["card_memory"])),
+        ("takes", lambda item: _bytes(item["memory"])), ("cores", lambda item: item["cores"] or None),
+        ("busy", lambda item: None if item["cpu"] is None else f"{item['cpu']:.2f} cores"), ("takes of cards", lambda item: _bytes(item["card_memory"])),
         ("cards", lambda item: [f"{uuid} {format_bytes(held)}" for uuid, held in item["cards"].items()]), "warning",
     ]  # fmt: skip
     if found["replicas"]:

@@ -71,6 +71,40 @@ def proportional_memory(pids: Iterable[int]) -> int | None:
     return total if told else None
 
 
+CpuTimes = dict[tuple[int, str], float]
+"""Seconds that processes have spent on cores so far, by pid and start time: a pid that is used anew is another process."""
+
+
+def parse_stat(text: str) -> tuple[str, float]:
+    """/proc/PID/stat: when it started, as the kernel writes it, and seconds on cores, all threads together.
+
+    Raises ValueError or IndexError for what is none.
+    """
+    fields = text.rpartition(")")[2].split()  # the name before may hold anything
+    return fields[19], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_times(pids: Iterable[int]) -> CpuTimes:
+    """What of these processes is still there."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            started, seconds = parse_stat(Path(f"/proc/{pid}/stat").read_text())
+            found[pid, started] = seconds
+    return found
+
+
+def cores_used(before: CpuTimes, now: CpuTimes, elapsed: float) -> float | None:
+    """Cores kept busy between two looks, on average; None where no process was there at both, or no time passed.
+
+    A process that is new counts whole: it began within that time. What one that ended did since the first look is lost.
+    """
+    if elapsed <= 0 or not before.keys() & now.keys():
+        return None
+    spent = sum(max(0.0, seconds - before.get(key, 0.0)) for key, seconds in now.items())
+    return spent / elapsed
+
+
 def group_of(leader: int) -> list[int]:
     """Pids of the session that `leader` leads: an engine with its workers."""
     found = []

@@ -1,4 +1,4 @@
-"""What this machine is and has, read beside everything else: hardware, engine builds, memory of engines."""
+"""What this machine is and has, read beside everything else: hardware, engine builds, memory and cores of engines."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ class Readings:
         self.builds: tuple[EngineBuild, ...] = ()
         self.memory: dict[int, int | None] = {}
         """Proportional set size of an engine's processes by its pid."""
+        self.cpu: dict[int, float] = {}
+        """Cores that an engine's processes kept busy between the last two readings, by its pid; from the second one on."""
+        self._use = EngineUse()
         self.card_memory: dict[str, int] = {}
         """What an engine has of cards, by the id of its replica."""
 
     async def run(self) -> None:
-        """Hardware and engine builds each 10 s; memory of engines each 5 s; both at once when engines come or go."""
+        """Hardware and engine builds each 10 s; memory and cores of engines each 5 s; both at once when engines come or go."""
         next_hardware = next_memory = 0.0
         while True:
             try:
@@ -48,7 +51,7 @@ class Readings:
                     self.builds = tuple(engine.build() for engine in self._agent.engines.values())
                 if now >= next_memory or changed:
                     next_memory = now + MEMORY_EVERY
-                    self.memory = await asyncio.to_thread(_memory_of, pids)
+                    self.memory, self.cpu = await asyncio.to_thread(self._use.read, pids, now)
                 if changed or self._lasting() != before:
                     self._agent.report_now.set()
             except Exception:
@@ -74,5 +77,19 @@ class Readings:
         return tuple(found)
 
 
-def _memory_of(leaders: set[int]) -> dict[int, int | None]:
-    return {leader: probe.proportional_memory(probe.group_of(leader)) for leader in leaders}
+class EngineUse:
+    """What engines take of this machine. Remembers the look before: cores are what was spent between two."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, probe.CpuTimes] = {}
+        self._at = 0.0
+
+    def read(self, leaders: set[int], now: float) -> tuple[dict[int, int | None], dict[int, float]]:
+        """Memory and cores in use, by the pid of an engine. `now`: seconds of any clock that only rises."""
+        groups = {leader: probe.group_of(leader) for leader in leaders}
+        memory = {leader: probe.proportional_memory(pids) for leader, pids in groups.items()}
+        times = {leader: probe.cpu_times(pids) for leader, pids in groups.items()}
+        elapsed = now - self._at
+        used = {leader: probe.cores_used(self._times.get(leader, {}), times[leader], elapsed) for leader in leaders}
+        self._times, self._at = times, now
+        return memory, {leader: cores for leader, cores in used.items() if cores is not None}

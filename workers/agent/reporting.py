@@ -157,7 +157,7 @@ class Reporter:
             address=self._address or "",
             hardware=self.readings.hardware,
             engines=self.readings.builds,
-            replicas=tuple(self._with_memory(report) for report in self._agent.machine.reports()),
+            replicas=tuple(self._with_use(report) for report in self._agent.machine.reports()),
             snapshot_version=self._snapshot_version,
             spool_records=self.shipping.waiting,
             problems=self._problems(),
@@ -166,11 +166,11 @@ class Reporter:
             map_version=self._map.version,
         )
 
-    def _with_memory(self, report: ReplicaReport) -> ReplicaReport:
+    def _with_use(self, report: ReplicaReport) -> ReplicaReport:
         if report.pid is None:
             return report
-        of_cards = self.readings.card_memory.get(report.replica_id)
-        return replace(report, memory=self.readings.memory.get(report.pid), card_memory=of_cards)
+        seen, of_cards = self.readings, self.readings.card_memory.get(report.replica_id)
+        return replace(report, memory=seen.memory.get(report.pid), card_memory=of_cards, cpu=seen.cpu.get(report.pid))
 
     def _problems(self) -> tuple[str, ...]:
         found = [*self.readings.problems(), *self.shipping.problems()]

@@ -237,6 +237,19 @@ def test_a_heartbeat_without_news_writes_no_replica() -> None:
     assert [sql for sql in writes(queries) if "cluster_replica" in sql] == []
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"), [(0.0, 0.0), (1.234567, 1.23), (0.004, 0.0), (None, None), (-3.0, 0.0), (float("nan"), None)]
+)
+def test_cores_that_a_replica_keeps_busy_are_kept_in_hundredths(told: float | None, kept: float | None) -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "ready", port=1234, pid=42, cpu=told, in_flight=1))
+    assert Replica.objects.get().cpu == kept
+    machine.heartbeat(report(row, "ready", port=1234, pid=42, cpu=8.0, code="x"))  # with other news than load
+    assert Replica.objects.get().cpu == 8.0
+    machine.heartbeat()  # it is not there any more
+    assert Replica.objects.get().cpu is None
+
+
 def test_a_heartbeat_costs_the_same_queries_with_one_replica_or_with_twenty() -> None:
     costs = []
     machine = Machine()

@@ -33,7 +33,8 @@ def test_a_wanted_model_answers_and_the_controllers_hear_all_about_it(node: Node
     engine = node.wait_ready()
     assert chat(engine) == TEXT
     assert (engine.slots, engine.context, engine.host) == (2, 512, "127.0.0.1")
-    report = node.report(lambda r: r.state == "ready" and r.memory)
+    report = node.report(lambda r: r.state == "ready" and r.memory and r.cpu is not None)
+    assert 0.0 <= report.cpu <= os.cpu_count()
     assert (report.context, report.slots, report.generation, report.pid) == (512, 2, 1, node.pids()[0])
     beat = wait_for(lambda: node.controller.beats[-1].hardware.cores and node.controller.beats[-1])
     assert [build.kind for build in beat.engines if not build.problem] == ["llama.cpp"]

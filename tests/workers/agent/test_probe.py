@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_for
 from workers.agent import probe
 from workers.agent.cards import Cards
+from workers.agent.readings import EngineUse
 
 
 def test_this_machine_is_read_with_sense(tmp_path: Path) -> None:
@@ -42,3 +47,66 @@ def test_memory_of_a_process_is_its_share_and_of_none_is_not_known() -> None:
     assert (probe.proportional_memory([os.getpid()]) or 0) > 1 << 20
     assert probe.proportional_memory([]) is None
     assert os.getpid() in probe.group_of(os.getsid(0))
+
+
+STAT = "{pid} (a) b( c) S 1 1 1 0 -1 4194560 1 2 3 4 {user} {system} 9 9 20 0 8 0 {started} 5 6 7"
+
+
+def test_the_time_of_a_process_is_read_whatever_its_name_is() -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    assert probe.parse_stat(STAT.format(pid=7, user=3 * tick, system=tick, started=4711)) == ("4711", 4.0)
+    for text in ("", "7 (a", "7 (a) S 1", "7 (a) " + "x " * 30):
+        with pytest.raises((ValueError, IndexError)):
+            probe.parse_stat(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "cores"),
+    [
+        ({(1, "a"): 10.0}, {(1, "a"): 15.0}, 1.0),
+        ({(1, "a"): 10.0}, {(1, "a"): 10.0}, 0.0),
+        ({(1, "a"): 10.0, (2, "b"): 1.0}, {(1, "a"): 15.0, (2, "b"): 6.0}, 2.0),  # an engine with its workers
+        ({(1, "a"): 10.0}, {(1, "a"): 10.0, (2, "b"): 5.0}, 1.0),  # a worker that is new began in between
+        ({(1, "a"): 10.0, (2, "b"): 90.0}, {(1, "a"): 15.0}, 1.0),  # one that ended takes nothing back
+        ({(1, "a"): 10.0}, {(1, "z"): 15.0}, None),  # its pid is another process by now
+        ({}, {(1, "a"): 15.0}, None),  # seen once
+        ({(1, "a"): 10.0}, {}, None),
+    ],
+)
+def test_cores_in_use_are_what_was_spent_between_two_looks(
+    before: probe.CpuTimes, now: probe.CpuTimes, cores: float | None
+) -> None:
+    assert probe.cores_used(before, now, 5.0) == cores
+    assert probe.cores_used(before, now, 0.0) is None
+
+
+def test_a_process_that_works_is_seen_to_and_one_that_waits_is_not() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys\nprint(flush=True)\nif sys.argv[1] == 'work':\n while True: pass\nelse:\n input()",
+    ]
+    engines = [
+        subprocess.Popen([*command, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        for how in ("work", "wait")
+    ]
+    try:
+        for engine in engines:
+            assert engine.stdout is not None
+            engine.stdout.readline()
+        busy, idle = (engine.pid for engine in engines)
+        use = EngineUse()
+        memory, cpu = use.read({busy, idle}, time.monotonic())
+        assert (cpu, set(memory)) == ({}, {busy, idle})
+
+        def works() -> bool:
+            return probe.cores_used(use._times[busy], probe.cpu_times([busy]), 1.0) not in (None, 0.0)
+
+        wait_for(works, what="the busy one to have had a core")
+        _, cpu = use.read({busy, idle}, time.monotonic())
+        assert cpu[busy] > 0.01 > cpu[idle]
+        assert use.read({idle}, time.monotonic())[1].keys() == {idle}
+    finally:
+        for engine in engines:
+            engine.kill()
+            engine.communicate()
