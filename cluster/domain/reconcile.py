@@ -23,14 +23,15 @@ def reconcile(world: World, now: float) -> Plan:
        parked: those that are not ready
     3. more replicas than wanted: Stop the surplus, the least useful first. Lost and failed ones count for nothing; they
        are told to stop when enough others are ready, so a node that returns after its replicas were replaced has its
-       own stopped, and one that returns before keeps them
+       own stopped, and one that returns before keeps them. Of the failed ones while old replicas are being replaced, none
     4. an old replica, outdated (profile or weights changed) or to move (its node or card is drained, its profile may not
        run there) or to restart, is replaced, one at a time and never below the wanted number of running ones if it can be
        helped:
        a. there is room for one more: Start the new one; when it is ready, case 3 stops the old one
        b. there is not, and it may stay on its node: Renew it in place, stop then start; with a single replica the model
           is away meanwhile
-       c. neither: it stays as it is and serves, and Wait says so; a restart is given up
+       c. neither: it stays as it is and serves, and Wait says so; a restart is given up. Nor is it replaced by what has
+          failed for good: a change that cannot start stops no replica that serves
        While room is made for one more, it waits for that. A restart in place begins with b. One that has failed and is
        outdated or to restart is renewed in place, as long as replicas are missing
     5. fewer replicas than wanted: Start one where `place` says, not where the same has failed for good; else Wait

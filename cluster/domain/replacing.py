@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cluster.domain.draft import Draft
 from cluster.domain.feasible import Answer
-from cluster.domain.place import NoPlace
-from cluster.domain.plan import Remember, Renew, Wait, old, outdated, running
+from cluster.domain.place import FAILED_THERE, NoPlace
+from cluster.domain.plan import SURGE, Remember, Renew, Wait, old, outdated, running
 from cluster.domain.refusals import Verdict, feasible
 from cluster.domain.restart import given_up
 from cluster.domain.shares import share_of
@@ -24,13 +24,15 @@ def replace(draft: Draft, model: ModelView) -> None:
     if len(active) > model.target:
         return  # one is being replaced at this moment
     coming = any(item.state is not _READY for item in active if item not in found)
+    broken = _broken(draft, model)
+    halted = all(item.digest in broken for item in model.profiles)
     for chosen in found:
         serving, move = chosen.state is _READY, draft.board.to_move(chosen)
         if coming and (serving or move):
             continue  # one after the other
         nowhere: NoPlace | None = None
         why = move or (f"{chosen.id} runs with an older profile" if outdated(model, chosen) else "")
-        if (serving or move) and (why or not model.standing.in_place):
+        if (serving or move) and (why or not model.standing.in_place) and (move or not halted):
             nowhere = start(draft, model, f"{why or f'{chosen.id} is to restart'}; ")
             if nowhere is None or draft.board.claim_of(model.id) is not None:  # a
                 return
@@ -40,8 +42,10 @@ def replace(draft: Draft, model: ModelView) -> None:
     for replica in draft.board.of_model(model.id):
         if not replica.run or draft.board.state(replica) is not ReplicaState.FAILED:
             continue
-        missing = len(running(draft.board, model.id)) < model.target
-        if missing and (outdated(model, replica) or model.restarts(replica)):
+        asked = model.restarts(replica)
+        beside = SURGE if asked and not outdated(model, replica) and found else 0  # it was to follow an old one
+        missing = len(running(draft.board, model.id)) < model.target + beside
+        if missing and (asked or outdated(model, replica)):
             _renew(draft, model, replica, None)
 
 
@@ -92,9 +96,11 @@ def _give_up(draft: Draft, model: ModelView, replica: ReplicaView, nowhere: NoPl
     now = draft.board.model(model.id) or model
     found = _fits(draft, model, replica)
     words = found[0][1].message if found else ""
-    text = f"the restart of {replica.id} is given up, it runs on: a new one fits nowhere beside it"
-    text += f" ({nowhere.message})" if nowhere else ""
-    text += f", nor in its place: {words}" if words else ""
+    text = f"the restart of {replica.id} is given up, it runs on: "
+    text += (
+        f"a new one fits nowhere beside it ({nowhere.message}), nor in its place" if nowhere else "it cannot start anew"
+    )
+    text += f": {words}" if words else ""
     left = given_up(now.standing, replica)
     draft.do(Remember(model_id=model.id, before=now.standing, standing=left, reason=text))
 
@@ -115,8 +121,20 @@ def _fits(draft: Draft, model: ModelView, replica: ReplicaView) -> list[tuple[Pr
     if len(nodes) < len(replica.shares):
         return []
     profiles = sorted(model.profiles, key=lambda item: item.id != replica.profile_id)
-    found = [(item, _there(draft, model, replica, item, nodes)) for item in profiles]
+    broken = _broken(draft, model) if replica.state is _READY else {}
+    found = [(item, broken.get(item.digest) or _there(draft, model, replica, item, nodes)) for item in profiles]
     return [(item, _within_limits(draft, model, replica, item, verdict)) for item, verdict in found]
+
+
+def _broken(draft: Draft, model: ModelView) -> dict[str, Verdict]:
+    """Digests that have failed for good somewhere, and the words for it: nothing that serves gives way to such a one."""
+    found = {}
+    for item in draft.board.of_model(model.id):
+        if item.run and draft.board.state(item) is ReplicaState.FAILED:
+            node = draft.board.node(item.node_id)
+            text = f"the same has failed as {item.id} on node {node.name if node else '?'}: {item.message}"
+            found[item.digest] = Verdict(Answer.NOT_NOW, FAILED_THERE, text)
+    return found
 
 
 def _there(

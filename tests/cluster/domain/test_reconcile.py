@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.domain import invariants
-from cluster.domain.plan import Keep, Plan, Remove, Renew, Start, Stop, running
+from cluster.domain.plan import Keep, Plan, Remember, Remove, Renew, Start, Stop, running
 from cluster.domain.reconcile import reconcile
 from cluster.domain.starting import free_slot
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ModelView, ProfileView, World
+from cluster.domain.types import ModelView, ProfileView, Standing, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import READY, a_model, a_node, a_profile, a_replica, applied, nodes_work, with_replica
 
@@ -378,3 +378,83 @@ def test_the_same_world_gives_the_same_plan_in_whatever_order_it_is_read(world: 
 def test_ids_of_equals_differ() -> None:
     model, node = a_model(), a_node()
     assert all(a.id < b.id for a, b in pairwise(a_replica(model, node) for _ in range(4)))
+
+
+# --- a change that cannot start
+
+
+def refused(world: World, digest: str, *, served: set[str]) -> World:
+    """Nodes refuse for good whatever is started with this digest; `served`: replicas that are ready since before."""
+    wrong = {"state": ReplicaState.FAILED, "code": "engine_args_refused", "message": "--no-such is no option"}
+    for item in world.replicas:
+        if item.run and item.digest == digest and f"{item.id}:{item.generation}" not in served:
+            world = with_replica(world, item.id, **wrong)
+    return world
+
+
+@pytest.mark.parametrize("memory", [8 * GIB, int(1.7 * GIB)])
+@pytest.mark.parametrize("count", [1, 3])
+def test_f19_a_change_that_fails_for_good_stops_no_replica_that_serves_but_the_one_it_was_tried_with(
+    count: int, memory: int
+) -> None:
+    """Where there is room beside, none; else the one that had to make room. And nothing is tried again and again."""
+    model = a_model(base=count)
+    after, nodes = newer(model), tuple(a_node(name, memory=memory) for name in ("a", "b", "c"))
+    world = World(
+        models=(after,), nodes=nodes[:count], replicas=tuple(a_replica(model, nodes[n], slot=n) for n in range(count))
+    )
+    served = {item.name_now for item in world.replicas}
+    ops = []
+    for _ in range(20):
+        plan = reconcile(world, NOW)
+        ops += plan.ops
+        world = refused(nodes_work(applied(world, plan)), after.profiles[0].digest, served=served)
+    ready = [item for item in world.replicas if item.run and item.state is READY]
+    assert len(ready) == (count if memory == 8 * GIB else count - 1)
+    assert [type(op) for op in ops] == [Start if memory == 8 * GIB else Renew]
+    codes = [wait.code for wait in reconcile(world, NOW).waits]
+    assert codes.count("update_pending") == len(ready)
+    assert "engine_args_refused" in codes
+
+
+def test_f19_once_it_is_mended_the_change_rolls_on() -> None:
+    model, node = a_model(), a_node()
+    bad = newer(model)
+    failed = a_replica(bad, node, slot=1, state=ReplicaState.FAILED, code="engine_args_refused")
+    world = World(models=(newer(bad),), nodes=(node,), replicas=(a_replica(model, node), failed))
+    for _ in range(8):
+        world = nodes_work(applied(world, reconcile(world, NOW)))
+        assert any(item.run and item.state is READY for item in world.replicas)
+    assert [item.digest for item in world.replicas] == [newer(bad).profiles[0].digest]
+
+
+def test_a_successor_that_failed_for_good_is_tried_again_when_somebody_asks() -> None:
+    model, node = a_model(), a_node()
+    after = newer(model)
+    failed = a_replica(after, node, slot=1, state=ReplicaState.FAILED, code="engine_args_refused")
+    after = replace(after, standing=Standing(restarting=(failed.name_now,)))
+    world = World(models=(after,), nodes=(node,), replicas=(a_replica(model, node), failed))
+    op = only(reconcile(world, NOW))
+    assert isinstance(op, Renew)
+    assert op.replica_id == failed.id
+    for _ in range(8):
+        world = nodes_work(applied(world, reconcile(world, NOW)))
+    assert [(item.id, item.generation, item.state) for item in world.replicas] == [(failed.id, 2, READY)]
+    assert world.models[0].standing == Standing()
+
+
+def test_a_restart_whose_new_one_fails_for_good_is_given_up_and_the_old_one_runs_on() -> None:
+    model, node = a_model(), a_node()
+    old = a_replica(model, node)
+    asked = replace(model, standing=Standing(restarting=(old.name_now,)))
+    world = World(models=(asked,), nodes=(node,), replicas=(old,))
+    reasons = []
+    for _ in range(8):
+        plan = reconcile(world, NOW)
+        reasons += [op.reason for op in plan.ops if isinstance(op, Remember)]
+        world = refused(nodes_work(applied(world, plan)), old.digest, served={old.name_now})
+    assert [(item.id, item.generation, item.state) for item in world.replicas] == [(old.id, 1, READY)]
+    assert world.models[0].standing == Standing()
+    assert len(reasons) == 1
+    assert f"the restart of {old.id} is given up, it runs on" in reasons[0]
+    assert "--no-such is no option" in reasons[0]
