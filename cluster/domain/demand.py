@@ -1,6 +1,6 @@
-"""A request for a model that is at rest: how the attempt to bring it up stands, and what the request is told.
+"""A request for a model that nobody serves: how the attempt to bring it up stands, and what the request is told.
 
-An attempt is named by its time (Unix seconds of the database's clock). It ends with a ready replica, with a start that
+It is at rest; or it always runs, and no replica of it is ready. For both, a request is one fresh attempt. An attempt is named by its time (Unix seconds of the database's clock). It ends with a ready replica, with a start that
 failed, or with a look of the reconciler, later than it, that found no place.
 """
 

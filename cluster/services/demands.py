@@ -1,4 +1,4 @@
-"""Orders that requests give: a model at rest shall come up. What gateways are told of it stands in `ModelStanding`."""
+"""Orders that requests give: a model that nobody serves shall come up. What gateways are told of it stands in `ModelStanding`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def looked(*, world: World, plan: Plan, now: float) -> None:
     reasons: dict[str, Wait] = {}
     for wait in plan.waits:
         model = world.model(wait.model_id)
-        if model is not None and model.on_demand and model.standing.asked_at is not None:
+        if model is not None and model.target:
             known = reasons.get(model.id)
             if wait.code == WAITING_FOR_TURN:  # who waits for it may go on waiting
                 continue

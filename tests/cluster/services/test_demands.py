@@ -208,3 +208,46 @@ def test_a_model_was_last_used_when_its_replica_was(machine: Machine) -> None:
     view = selectors.world(now).model(model.pk)
     assert view is not None
     assert view.standing.used_at == pytest.approx(now + 50, abs=1e-3)
+
+
+def test_a_request_for_one_that_always_runs_and_has_no_place_is_a_fresh_attempt_and_answered_by_its_look(
+    machine: Machine, woken: list[str], django_capture_on_commit_callbacks: Any
+) -> None:
+    a_model_row("large", replicas=1, profile={"memory": 64 * GIB})
+    look()
+    with django_capture_on_commit_callbacks(execute=True):
+        first = ask("large")
+    assert (first.state, len(woken)) == ("waiting", 1)
+    look()
+    told = ask("large", attempt=first.attempt)
+    assert told.state == "nowhere"
+    assert told.code
+    assert "64" in told.message
+    with django_capture_on_commit_callbacks(execute=True):
+        second = ask("large", now=first.attempt + AGAIN)
+    assert (second.state, second.attempt, len(woken)) == ("waiting", first.attempt + AGAIN, 2)
+
+
+def test_a_request_for_one_that_always_runs_finds_the_room_that_came_free(machine: Machine) -> None:
+    model = a_model_row("large", replicas=1, profile={"memory": 6 * GIB})
+    other = a_model_row("other", replicas=1, profile={"memory": 6 * GIB})
+    Model.objects.filter(pk=model.pk).update(priority_class="opportunistic")
+    look()
+    first = ask("large")
+    look()
+    assert ask("large", attempt=first.attempt).state == "nowhere"
+    Model.objects.filter(pk=other.pk).update(enabled=False)
+    look()
+    machine.heartbeat()
+    second = ask("large", now=first.attempt + AGAIN)
+    look()
+    assert ask("large", attempt=second.attempt).state == "starting"
+    row = Replica.objects.get(model=model)
+    machine.heartbeat(report(row, "ready", port=1))
+    assert ask("large", attempt=second.attempt).state == "ready"
+
+
+def test_looks_at_a_model_for_which_nobody_asked_write_nothing(machine: Machine) -> None:
+    a_model_row("large", replicas=1, profile={"memory": 64 * GIB})
+    look()
+    assert not ModelStanding.objects.exclude(why_at=None).exists()
