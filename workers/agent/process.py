@@ -18,7 +18,8 @@ from pathlib import Path
 REPLICA, DATA = "LLMGW_REPLICA_ID", "LLMGW_AGENT_DATA"
 PASSED = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
-     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_HOME", "PYTHONDONTWRITEBYTECODE"}
+     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_HOME",
+     "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 )  # fmt: skip
 """All that an engine inherits from the agent's environment; secrets of the node stay here."""
 
