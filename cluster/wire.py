@@ -194,6 +194,16 @@ class EngineBuild:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsReport:
+    """What a node has at the path of a model's weights. `size`: bytes of all parts, of a folder 0; None: it has nothing
+    there that it could read."""
+
+    path: str
+    size: int | None = None
+    folder: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplicaReport:
     """What the agent sees of one replica. `state`: see cluster.domain.states.ReplicaState."""
 
@@ -236,6 +246,8 @@ class Heartbeat:
     modules: tuple[ModuleReport, ...] = ()  # none: a node of before modules; it runs inference, router and edge
     roles: tuple[str, ...] = ()  # of its own settings, whatever the cluster setup says
     map_version: str = ""  # that the node holds
+    weights_mark: str = ""  # names what lies there of the models' weights; empty: a node that does not look
+    weights: tuple[WeightsReport, ...] | None = None  # that itself, where the controllers hold it under another mark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,6 +306,7 @@ class Wanted:
     map_version: str = ""  # that is current
     map: ModuleMap | None = None  # only where the node's is not the current one
     roles: tuple[str, ...] | None = None  # by the cluster setup; None: it does not name this node
+    weights_mark: str | None = None  # of the report of weights that the controllers hold; None: they keep none
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,6 +106,7 @@ def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context:
         embeddings=model.embeddings,
         first_byte_timeout=model.first_byte_timeout,
         idle_timeout=model.idle_timeout,
+        weights=model.weights_path,
         on_demand=model.replicas == 0 and bool(model.max_replicas),
         external=External(provider_id=model.provider_id, model=model.provider_model) if model.external else None,
     )

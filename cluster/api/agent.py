@@ -62,6 +62,7 @@ def heartbeat(caller: Caller, request: HttpRequest) -> bytes:
             heartbeat=settings.CONFIG.heartbeat,
             map_version=current,
             roles=setup.roles_by(caller.setup_mark, caller.node),
+            weights_mark=caller.node.weights_mark,
         )
         answer = {**to_dict(wanted), "replicas": selectors.wanted_dicts(rows)}
         if beat.map_version != current:

@@ -47,6 +47,13 @@ class Node(models.Model):
         default=dict, blank=True, help_text="The same of single cards, by UUID: state, why, by, at."
     )
 
+    weights = models.JSONField(
+        default=list, blank=True, help_text="What lies there of the models' weights: cluster.wire.WeightsReport."
+    )
+    weights_mark = models.CharField(
+        max_length=64, blank=True, help_text="The node's own name of `weights`; empty: it does not look."
+    )
+
     class Meta:
         ordering = ["name", "id"]
         constraints = [

@@ -23,7 +23,7 @@ from cluster.models import Node, Replica
 from cluster.selectors import from_unix, unix
 from cluster.services import authority, hearing, identity, members, setup
 from cluster.services.locks import plan_lock
-from cluster.wire import Heartbeat, ReplicaReport, Wanted, WireError, to_dict
+from cluster.wire import Heartbeat, ReplicaReport, Wanted, WeightsReport, WireError, to_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
@@ -34,6 +34,8 @@ _LOG_TAIL = 16_384
 """Characters kept of a failed start's log."""
 _TEXT, _MOST, _MOST_CARDS = 1_000, 32, 256
 """Characters of a sentence, sentences, and cards that are kept of a report: pages and decisions read all of them."""
+_MOST_WEIGHTS, _PATH = 4096, 1024
+"""Weights that are kept of a report, and characters of a path: what goes beyond stays unknown."""
 
 
 def enrol(*, name: str, public_key: str, address: str, actor: str, node_id: str = "") -> Node:
@@ -153,7 +155,9 @@ def _take_out(*, node_id: str, actor: str, why: str) -> Node:
 def heartbeat(*, node: Node, beat: Heartbeat, now: float, call: signing.Call | None = None) -> Wanted:
     """`observe`, and its outcome as the answer to a heartbeat."""
     rows = observe(node=node, beat=beat, now=now, call=call)
-    return Wanted(server_time=now, replicas=selectors.wanted_of(rows), roles=setup.roles_for(node))
+    return Wanted(
+        server_time=now, replicas=selectors.wanted_of(rows), roles=setup.roles_for(node), weights_mark=node.weights_mark
+    )
 
 
 def observe(
@@ -168,6 +172,7 @@ def observe(
     report about an older generation never overwrites a newer one, and no order of locks can meet another's.
     """
     fields = _node_fields(beat, call)
+    told = fields.get("weights_mark", node.weights_mark) != node.weights_mark
     if not _write_node(node, fields, call, now):
         raise _older(node)
     if node.last_seen_at is None or any(getattr(node, name) != fields.get(name, node.address) for name in _IN_MAP):
@@ -177,7 +182,7 @@ def observe(
     rows = list(Replica.objects.raw("SELECT * FROM cluster_replica WHERE node_id = %s ORDER BY id", [node.id]))
     reports = {report.replica_id: report for report in beat.replicas}
     news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
-    if news:
+    if news or told:
         transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
     if hearing.working():
         identity.listened(now=now, last=heard_at)
@@ -258,6 +263,10 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
         "roles": [role[:40] for role in beat.roles[: members.MOST_MODULES]],
         "map_version": beat.map_version[:100],
     }
+    if not beat.weights_mark:
+        fields["weights_mark"] = ""
+    elif beat.weights is not None:
+        fields |= {"weights": _weights(beat.weights), "weights_mark": beat.weights_mark[:64]}
     if is_address(beat.address):
         fields["address"] = beat.address.rstrip("/")
     elif beat.address:  # what it said before is better than what nobody can call, and pages show it
@@ -266,6 +275,14 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
         )
         fields["problems"].append(text)
     return fields
+
+
+def _weights(told: tuple[WeightsReport, ...]) -> list[dict[str, Any]]:
+    return [
+        {"path": item.path, "size": _count(item.size, most=2**63 - 1), "folder": item.folder}
+        for item in told[:_MOST_WEIGHTS]
+        if len(item.path) <= _PATH
+    ]
 
 
 def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float) -> bool:

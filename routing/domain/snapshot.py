@@ -80,6 +80,7 @@ class ModelEntry:
     idle_timeout: float | None = None
     placed: tuple[Placed, ...] = ()  # the same replicas, with node and state
     external: External | None = None
+    weights: str = ""  # path on the nodes that run it: each of them says whether it has that
     on_demand: bool = False  # at rest until it is asked for: a gateway with a request for it tells a controller
 
 

@@ -79,7 +79,7 @@ async def run(config: Config, identity: Identity) -> None:
         renewal = Renewal(link, tls, removed=reporter.removed.set)
         await agent.start()
         talks = agent.background(
-            reporter.readings.run, reporter.run_heartbeats, reporter.run_snapshots, reporter.run_watch,
+            reporter.readings.run, reporter.run_heartbeats, reporter.run_snapshots, reporter.run_watch, reporter.holdings.run,
             reporter.shipping.run, renewal.run, Nudges(link, reporter).run,
         )  # fmt: skip
         logs.event(log, "agent_started", node_id=identity.node_id, controllers=list(link.urls))

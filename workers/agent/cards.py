@@ -9,21 +9,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import logging
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cluster.wire import CardReport
-from llmgw_site.lib.logs import event
 from workers.agent import process
 from workers.agent.kernel_log import KernelLog
+from workers.agent.patience import Patient
 
-log = logging.getLogger(__name__)
-TIMEOUT = 5.0
-"""Seconds for all cards: a sick one makes the driver hang, and must not take the agent with it."""
 FATAL_XIDS = frozenset({48, 62, 64, 79, 95, 119, 120, 140, 143})
 """Xids after which a card needs a reset or more. Others are mostly the fault of the program that ran on it."""
 ACTIONS = {
@@ -94,41 +89,37 @@ def foreign_memory(
 
 
 class Cards:
-    """NVML readings, made in a thread of their own; a hanging driver costs one stuck thread and fresh figures."""
+    """NVML readings; see `Patient` for a driver that hangs. `rules`: as of `Reader`."""
 
     def __init__(
         self, read: Callable[[], tuple[CardReport, ...]] | None = None, *, data: Path | None = None, rules: bool = True
     ) -> None:
-        self._reader = Reader(data, rules=rules)
-        self._read = read or self._reader.read
-        self._last: tuple[CardReport, ...] = ()
-        self._thread: threading.Thread | None = None
-        self._one = threading.Lock()
+        self._reader, self._rules = Reader(data, rules=rules), rules
+        self._patient = Patient[tuple[CardReport, ...]](read or self._reader.read, (), name="cards")
         self._absent = read is None and not driver_present()
-        self.problem = ""
 
     def now(self) -> tuple[CardReport, ...]:
-        """The cards; the last good reading while the driver hangs. Blocks for at most TIMEOUT: call it in a thread."""
+        """The cards; while the driver hangs or fails as they were last, and out of use: what others have of them is not
+        known, and no engine could start there. Blocks for some seconds at most: call it in a thread."""
         if self._absent:
             return ()
-        with self._one:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, name="cards", daemon=True)
-                self._thread.start()
-            thread = self._thread
-        thread.join(TIMEOUT)
-        self.problem = "the GPU driver does not answer: the cards' figures are old" if thread.is_alive() else ""
-        return self._last
+        cards, problem = self._patient.now(), self.problem
+        if not problem or not self._rules:
+            return cards
+        return tuple(replace(card, problem=card.problem or problem) for card in cards)
+
+    @property
+    def problem(self) -> str:
+        """For people; empty: none."""
+        if self._patient.late:
+            return "the GPU driver does not answer: the cards' figures are old"
+        if self._patient.failed:
+            return f"the GPU driver cannot be read ({self._patient.failed[:200]}): the cards' figures are old"
+        return ""
 
     def engines(self) -> dict[str, int]:
         """Bytes that engines of ours had of all cards together at the last reading, by the id of their replica."""
         return self._reader.engines
-
-    def _work(self) -> None:
-        try:
-            self._last = self._read()
-        except Exception as error:
-            event(log, "cards_unreadable", level=logging.WARNING, reason=f"{type(error).__name__}: {error}")
 
 
 def driver_present() -> bool:

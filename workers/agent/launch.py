@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,7 @@ from cluster.wire import CardReport, Serve
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.files import private_folder
-from llmgw_site.lib.units import format_bytes
-from workers.agent import enginelog, ports, probe, process
+from workers.agent import enginelog, ports, probe, process, weights
 from workers.agent.engines.base import Engine
 from workers.agent.events import Spawn, SpawnFailed
 from workers.agent.store import Intent, IntentStore
@@ -27,37 +25,6 @@ class StartRefused(Exception):
     def __init__(self, failure: SpawnFailed) -> None:
         super().__init__(failure.message)
         self.failure = failure
-
-
-def weights_problem(serve: Serve) -> tuple[str, str] | None:
-    """Code and message, if the weights are not there as the controllers know them.
-
-    1. `weights_missing`    no such file, or this user cannot read it
-    2. `weights_changed`    no regular file (a folder is right for vLLM only), or of another size
-    """
-    path, size = serve.weights.path, serve.weights.size
-    try:
-        found = Path(path).stat()
-        if not os.access(path, os.R_OK):  # 1
-            return (
-                "weights_missing",
-                f"The weights {path} cannot be read by the user that runs llmgw: change their mode.",
-            )
-    except (OSError, ValueError) as error:  # 1
-        reason = getattr(error, "strerror", None) or "no path"
-        return (
-            "weights_missing",
-            f"The weights {path} are not there ({reason}): bring them back, or change the model's path.",
-        )
-    if stat.S_ISDIR(found.st_mode) and serve.engine == "vllm":
-        return None
-    if not stat.S_ISREG(found.st_mode):  # 2
-        return "weights_changed", f"The weights {path} are no regular file: name the file itself."
-    if size and found.st_size != size:  # 2
-        there, wanted = format_bytes(found.st_size), format_bytes(size)
-        message = f"The weights {path} have {there} ({found.st_size} bytes) instead of {wanted} ({size} bytes): "
-        return "weights_changed", message + "bring the right file back, or add the model anew."
-    return None
 
 
 def visible(serve: Serve, cards: Sequence[CardReport]) -> dict[str, str]:
@@ -118,9 +85,9 @@ class Starter:
         problem = engine.build().problem
         if problem:  # 3
             raise self._refused(order, "engine_missing", f"{serve.engine} cannot run on this node: {problem}.")
-        weights = weights_problem(serve)
-        if weights is not None:  # 4
-            raise self._refused(order, *weights)
+        wrong = weights.problem(serve)
+        if wrong is not None:  # 4
+            raise self._refused(order, *wrong)
         cards = self.cards() if serve.cards else ()
         with self._lock:
             try:

@@ -31,6 +31,7 @@ from workers.agent.modules import Modules
 from workers.agent.node_map import NodeMap
 from workers.agent.readings import Readings
 from workers.agent.shipping import Shipping
+from workers.agent.weights import Holdings
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
@@ -65,6 +66,7 @@ class Reporter:
         self.shipping = Shipping(config.usage, link, removed=self.removed.set)
         self._address: str | None = None
         self._heartbeat = config.heartbeat  # as the controllers said last
+        self.holdings = Holdings(news=agent.report_now.set)
         self._snapshot_mark = files.mark(config.snapshot_file)
         self._snapshot_version = self._held_snapshot()
         self._snapshot_wanted = asyncio.Event()
@@ -93,6 +95,7 @@ class Reporter:
             try:
                 message = self._message()
                 wanted = await self._link.heartbeat(message)
+                self.holdings.answered(wanted, message)
                 failures, pause = 0, min(max(wanted.heartbeat, LEAST_PAUSE), 300.0)
                 self._heartbeat = pause
                 pause *= random.uniform(1.0 - SPREAD_PAUSE, 1.0)
@@ -164,6 +167,8 @@ class Reporter:
             modules=self._modules.now.modules,
             roles=tuple(self._config.roles or (module.value for module in DEFAULT_ROLES)),
             map_version=self._map.version,
+            weights_mark=self.holdings.mark,
+            weights=self.holdings.to_tell,
         )
 
     def _with_use(self, report: ReplicaReport) -> ReplicaReport:
@@ -174,6 +179,8 @@ class Reporter:
 
     def _problems(self) -> tuple[str, ...]:
         found = [*self.readings.problems(), *self.shipping.problems()]
+        if self.holdings.problem:
+            found.append(self.holdings.problem)
         if self._address is None:
             found.append("this node has no address that others could use: set LLMGW_NODE_ADDRESS")
         return tuple(found)
@@ -244,11 +251,14 @@ class Reporter:
     # --- snapshot -------------------------------------------------------------------------------------------------
 
     def _held_snapshot(self) -> str:
-        """The version of the file at hand; none if it is missing or could not be read by the gateway either."""
+        """The version of the file at hand; none if it is missing or could not be read by the gateway either. What it says
+        of weights is looked for from now on."""
         try:
-            return from_dict(Snapshot, orjson.loads(self._config.snapshot_file.read_bytes())).version
+            held = from_dict(Snapshot, orjson.loads(self._config.snapshot_file.read_bytes()))
         except (OSError, orjson.JSONDecodeError, WireError):
             return ""
+        self.holdings.ask(item.weights for item in held.models if item.weights)
+        return held.version
 
     def _look_at_snapshot(self) -> None:
         """Read the file's version anew if somebody else touched it: what is damaged or gone is fetched again."""

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cluster.wire import CardReport
 from tests.fakes.nvml import GIB, Card, Nvml
-from workers.agent import cards as module
+from workers.agent import patience
 from workers.agent.cards import Cards, Health, Reader, driver_present, foreign_memory, problem_of
 from workers.agent.kernel_log import KernelLog
 from workers.agent.process import DATA, REPLICA
@@ -178,12 +179,18 @@ def test_a_card_that_fell_off_the_bus_stays_in_the_report_and_is_out(tmp_path: P
     assert {card.uuid: bool(card.problem) for card in reader.read()} == {"GPU-1": False, "GPU-0": True}
 
 
-def test_a_driver_that_cannot_be_opened_keeps_the_last_reading(tmp_path: Path) -> None:
+def test_cards_whose_driver_cannot_be_opened_are_known_and_out_of_use(tmp_path: Path) -> None:
     nvml = Nvml(Card())
-    cards = Cards(Reader(tmp_path, nvml=nvml, kernel=quiet(tmp_path)).read)
+    read = Reader(tmp_path, nvml=nvml, kernel=quiet(tmp_path)).read
+    cards, by_hand = Cards(read), Cards(read, rules=False)
     first = cards.now()
+    assert (by_hand.now(), cards.problem) == (first, "")
     nvml.broken = True
-    assert cards.now() == first
+    assert by_hand.now() == first  # where rules are off only people put a card out
+    assert cards.now() == tuple(replace(card, problem=cards.problem) for card in first)
+    assert cards.problem.startswith("the GPU driver cannot be read (")
+    nvml.broken = False
+    assert (cards.now(), cards.problem) == (first, "")
 
 
 def test_the_kernel_log_forgets_with_a_new_driver_and_reads_odd_places() -> None:
@@ -212,7 +219,7 @@ def test_without_a_driver_there_are_no_cards_and_no_error() -> None:
 
 
 def test_a_hanging_driver_costs_fresh_figures_only_and_heals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.05)
+    monkeypatch.setattr(patience, "TIMEOUT", 0.05)
     go, card = threading.Event(), CardReport(uuid="GPU-1")
     hang = [False]
 
@@ -224,11 +231,12 @@ def test_a_hanging_driver_costs_fresh_figures_only_and_heals(monkeypatch: pytest
     cards = Cards(read)
     assert (cards.now(), cards.problem) == ((card,), "")
     hang[0] = True
-    assert cards.now() == (card,)
+    (out,) = cards.now()
+    assert (out.uuid, out.problem) == ("GPU-1", cards.problem)
     assert "does not answer" in cards.problem
     hang[0] = False
     go.set()
-    monkeypatch.setattr(module, "TIMEOUT", 5.0)
+    monkeypatch.setattr(patience, "TIMEOUT", 5.0)
     assert (cards.now(), cards.problem) == ((card,), "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.workers.agent.node import stop_engines
 from workers.agent import process
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.events import Spawn
-from workers.agent.launch import Starter, StartRefused, visible, weights_problem
+from workers.agent.launch import Starter, StartRefused, visible
 from workers.agent.store import IntentStore
 
 
@@ -44,32 +43,6 @@ def weights(tmp_path: Path) -> Path:
     path = tmp_path / "w.gguf"
     path.write_bytes(b"GGUF")
     return path
-
-
-def test_right_weights_have_no_problem(weights: Path) -> None:
-    assert weights_problem(serve(weights)) is None
-
-
-@pytest.mark.parametrize(("size", "code"), [(5, "weights_changed"), (0, None)])
-def test_another_size_is_changed_weights_and_an_unknown_size_is_not_checked(
-    weights: Path, size: int, code: str | None
-) -> None:
-    found = weights_problem(serve(weights, weights=Weights(path=str(weights), size=size)))
-    assert (found[0] if found else None) == code
-
-
-def test_missing_weights_and_folders_are_named_with_their_path(tmp_path: Path) -> None:
-    code, message = weights_problem(serve(tmp_path / "gone.gguf")) or ("", "")
-    assert code == "weights_missing"
-    assert str(tmp_path / "gone.gguf") in message
-    assert (weights_problem(serve(tmp_path)) or ("",))[0] == "weights_changed"
-    assert weights_problem(serve(tmp_path, engine="vllm")) is None
-    assert (weights_problem(serve(Path("/a\0b"))) or ("",))[0] == "weights_missing"
-
-
-def test_a_pipe_is_no_weights_file_and_does_not_hang(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert (weights_problem(serve(tmp_path / "pipe")) or ("",))[0] == "weights_changed"
 
 
 @pytest.mark.parametrize(
