@@ -34,6 +34,7 @@ from cluster.domain.types import (
     World,
 )
 from cluster.models import ClusterIdentity, ClusterSetup, Job, ModelStanding, Node, Replica
+from cluster.selectors.fleet import NodeRow, node_rows
 from cluster.selectors.ways import Measured, measured, profile_view
 from cluster.selectors.ways import digest_of as digest_of
 from cluster.selectors.ways import serve_of as serve_of
@@ -81,11 +82,10 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     standings = {row.model_id: row for row in ModelStanding.objects.all()}
     catalogue = catalog.model_views()
     setup = cluster_setup()
-    rows = list(Node.objects.filter(removed_at__isnull=True).order_by("name", "id"))
     found = list(Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
     replicas, used = tuple(replica_view(row) for row in found), _used(found)
     held = _held(replicas)
-    nodes = tuple(node_view(node, setup, listening, now, held) for node in rows)
+    nodes = tuple(node_view(node, setup, listening, now, held) for node in node_rows())
     sizes = measured()
     models = tuple(
         _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
@@ -178,7 +178,7 @@ def clock() -> tuple[health.Listening, float]:
     return listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()), database_now()
 
 
-def node_state_of(node: Node, listening: health.Listening, now: float) -> NodeState:
+def node_state_of(node: Node | NodeRow, listening: health.Listening, now: float) -> NodeState:
     seen = unix(node.last_seen_at) if node.last_seen_at else None
     config = settings.CONFIG
     return health.node_state(seen, listening, now, stale_after=config.stale_after, offline_after=config.offline_after)
@@ -205,7 +205,7 @@ def _held(replicas: Iterable[ReplicaView]) -> dict[str, int]:
 
 
 def node_view(
-    node: Node, setup: Setup, listening: health.Listening, now: float, held: Mapping[str, int] | None = None
+    node: Node | NodeRow, setup: Setup, listening: health.Listening, now: float, held: Mapping[str, int] | None = None
 ) -> NodeView:
     """`held`: bytes of each card that replicas hold, where decisions are made from the view."""
     hardware: dict[str, Any] = node.hardware
@@ -243,7 +243,7 @@ def _card_view(report: Mapping[str, Any], maintenance: Mapping[str, Any], held: 
     )
 
 
-def _modules(node: Node, setup: Setup) -> frozenset[str]:
+def _modules(node: Node | NodeRow, setup: Setup) -> frozenset[str]:
     """What runs on a node: as it reports, less what the cluster setup is about to switch off there.
 
     A node that reports neither modules nor roles is of before modules; one that has roles and no module runs none.
@@ -341,11 +341,11 @@ def cluster_setup() -> Setup:
     )
 
 
-def setup_node(node: Node, *, offline: bool = False) -> SetupNode:
+def setup_node(node: Node | NodeRow, *, offline: bool = False) -> SetupNode:
     return SetupNode(id=node.id, name=node.name, own=tuple(node.roles), modules=modules_of(node), offline=offline)
 
 
-def modules_of(node: Node) -> tuple[ModuleReport, ...]:
+def modules_of(node: Node | NodeRow) -> tuple[ModuleReport, ...]:
     """A node's modules as it last reported them; none of a node of before modules."""
     return tuple(from_dict(ModuleReport, item, where="modules") for item in node.modules)
 

@@ -11,9 +11,11 @@ from django.utils import timezone
 from catalog import selectors as catalog
 from catalog.domain.types import ModelView, ProfileView
 from cluster import selectors
+from cluster.models import Node
+from cluster.selectors.fleet import node_rows
 from cluster.wire import Serve, Weights
 from llmgw_site.lib.units import GIB, MIB
-from tests.cluster.rows import a_model_row
+from tests.cluster.rows import Machine, a_model_row
 
 pytestmark = pytest.mark.django_db
 
@@ -97,3 +99,30 @@ def test_the_digest_of_a_profile_without_cards_is_the_one_that_it_always_had() -
     (model,) = catalog.model_views()
     known = "45edb10eacd2a03bf8e317440132a1b5a13a826a97f51b7c2dd33845db6e14fd"
     assert selectors.digest_of(serve, model.profiles[0]) == known
+
+
+def test_a_node_that_is_read_without_the_orm_is_the_node_that_the_orm_reads() -> None:
+    machine, silent, other = Machine("b"), Machine("c"), Machine("a")
+    card = {"uuid": "GPU-1", "name": "L4", "memory_total": 24 * GIB, "memory_used": 3 * GIB, "problem": "Xid 79"}
+    Node.objects.filter(id=machine.node.id).update(
+        hardware={"cores": 8, "memory_total": 64 * GIB, "memory_available": 5, "disk_free": 7, "cards": [card]},
+        engines=[{"kind": "vllm", "version": "1", "problem": "no CUDA: äöü \u2028"}],
+        modules=[{"name": "inference", "state": "running", "code": "", "message": ""}],
+        roles=["inference"],
+        labels={"zone": "ö"},
+        fabric="ib-0",
+        maintenance="cordoned",
+        maintenance_why='fan "2"',
+        cards_maintenance={"GPU-1": {"state": "drained", "why": "", "by": "", "at": ""}},
+        last_seen_at=timezone.now(),
+    )
+    Node.objects.filter(id=other.node.id).update(removed_at=timezone.now())
+    listening, now = selectors.clock()
+    held, setup = {"GPU-1": GIB}, selectors.cluster_setup()
+    by_orm = [machine.node, silent.node]
+    for node in by_orm:
+        node.refresh_from_db()
+    wanted = tuple(selectors.node_view(node, setup, listening, now, held) for node in by_orm)
+    assert tuple(selectors.node_view(row, setup, listening, now, held) for row in node_rows()) == wanted
+    assert wanted[0].cards[0].foreign == 2 * GIB
+    assert [node.name for node in selectors.world(now).nodes] == ["b", "c"]

@@ -1,0 +1,52 @@
+"""Nodes as decisions read them: all at once and without the ORM's work, which at 10,000 nodes would be half of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from django.db import connection
+
+_PLAIN = ("id", "name", "fabric", "maintenance", "maintenance_why", "last_seen_at", "hardware")
+_COMMON = ("engines", "modules", "roles", "labels", "cards_maintenance")
+
+
+class NodeRow:
+    """What decisions need of a row of Node, under the same names. Rows may share values, so nobody changes any."""
+
+    __slots__ = (*_PLAIN, *_COMMON)
+
+    id: str
+    name: str
+    fabric: str
+    maintenance: str
+    maintenance_why: str
+    last_seen_at: datetime | None
+    hardware: dict[str, Any]
+    engines: list[dict[str, Any]]
+    modules: list[dict[str, Any]]
+    roles: list[str]
+    labels: dict[str, str]
+    cards_maintenance: dict[str, dict[str, Any]]
+
+
+def node_rows() -> Iterator[NodeRow]:
+    """The nodes of the cluster, by name. One query. One row at a time: what is let go at once, the garbage collector need
+    not look through."""
+    with connection.cursor() as cursor:
+        columns = ", ".join((*_PLAIN, *_COMMON))
+        cursor.execute(f"SELECT {columns} FROM cluster_node WHERE removed_at IS NULL ORDER BY name, id")  # noqa: S608
+        found = cursor.fetchall()
+    read: dict[str, Any] = {}  # what is written in these columns: most nodes say the same
+    for node_id, name, fabric, maintenance, why, seen, hardware, *common in found:
+        row = NodeRow()
+        row.id, row.name, row.fabric, row.maintenance, row.maintenance_why = node_id, name, fabric, maintenance, why
+        row.last_seen_at = seen.replace(tzinfo=UTC) if seen is not None and seen.tzinfo is None else seen
+        row.hardware = orjson.loads(hardware)
+        for column, text in zip(_COMMON, common, strict=True):
+            if text not in read:
+                read[text] = orjson.loads(text)
+            setattr(row, column, read[text])
+        yield row
