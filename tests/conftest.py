@@ -14,14 +14,18 @@ from hypothesis import HealthCheck, settings
 
 from tests import postgres, processes
 
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
-settings.register_profile("prove", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = [HealthCheck.too_slow]
+"""A machine that is busy with something else makes no test wrong."""
+settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=SLOW)
+settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True, suppress_health_check=SLOW)
+settings.register_profile("prove", max_examples=5000, deadline=None, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 pytest_plugins = ["tests.stack"] if Path(__file__).with_name("stack.py").exists() else []
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server", "admin_client", "admin_user"}
+PROVE_WITHIN = 3000
+"""Seconds for one test of long counts, whoever runs it and beside what; `make prove` gives as much to all of its tests."""
 MARK = "LLMGW_TEST_RUN"
 """Every process that a test starts inherits this variable, whatever becomes of its parent."""
 
@@ -41,8 +45,11 @@ def _compile_once(folder: Path) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks that nobody can forget: `django_db` for what opens the database, `property` for what hypothesis drives."""
+    """Marks that nobody can forget: `django_db` for what opens the database, `property` for what hypothesis drives, and
+    the time that long counts take, which is no hang."""
     for item in items:
+        if item.get_closest_marker("prove") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PROVE_WITHIN))
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.property)
         if DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("django_db"):

@@ -16,8 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from catalog.models import Model
+from cluster.models import Replica
+from cluster.services import quotas
 from llmgw_site.schema_nodes import PATHS
 from tests.api.calls import Caller, a_caller
+from tests.cluster.rows import Machine
 from tests.rows import a_key, a_model, a_project
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore")]
@@ -44,9 +47,14 @@ def operations() -> Iterator[Any]:
 
 @pytest.fixture
 def caller() -> Caller:
+    """Beside the catalogue's rows a node with a replica on it, and a quota: what orders and quotas are about."""
     project = a_project()
     a_key("bot", project=project)
-    a_model(project=project)
+    model = a_model(project=project)
+    machine = Machine("n1")
+    machine.heartbeat()
+    Replica.objects.create(model=model, profile=model.profiles.get(), node=machine.node, slot=0, serve={}, digest="-")
+    quotas.put(actor="test", scope=project, guarantee={}, limit={"cores": 2, "cards": {"L4": 1}})
     return a_caller()
 
 
@@ -69,7 +77,10 @@ def send(caller: Caller, case: Any, ref: str | None, junk: Any) -> None:
 
 def run(caller: Caller, examples: int) -> None:
     model = Model.objects.get()
-    refs = st.sampled_from([None, model.pk, "tiny", "main", "bot", "default", model.profiles.get().pk])
+    replica = Replica.objects.get()
+    refs = st.sampled_from(
+        [None, model.pk, "tiny", "main", "project:main", "bot", "default", model.profiles.get().pk, replica.pk, "n1"]
+    )
     for operation in operations():
 
         @settings(
