@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from cluster.wire import LocalEngine, ReplicaLoad, ReplicaReport, StartingReplica, WantedReplica
 from workers.agent import proof, views
+from workers.agent.cause import cause_of
 from workers.agent.events import (
     Adopted,
     Event,
@@ -171,7 +172,7 @@ class Machine:
             replica.failures = 0
         replica.failures += 1
         replica.log_tail = event.log_tail
-        code, message = process.ending or _death(event.status, ready=process.ready_at is not None)
+        code, message = process.ending or _death(event.status, event.log_tail, ready=process.ready_at is not None)
         self._failed(replica, code, message, now)
 
     def _failed(self, replica: Replica, code: str, message: str, now: float) -> None:
@@ -398,8 +399,8 @@ class Machine:
         )
 
 
-def _death(status: int | None, *, ready: bool) -> tuple[str, str]:
-    """Code and message for a process that ended by itself."""
+def _death(status: int | None, log: str, *, ready: bool) -> tuple[str, str]:
+    """Code and message for a process that ended by itself. `log`: the end of its log, which goes when the replica goes."""
     how = (
         "ended"
         if status is None
@@ -407,6 +408,8 @@ def _death(status: int | None, *, ready: bool) -> tuple[str, str]:
         if status < 0
         else f"ended with exit code {status}"
     )
+    told = cause_of(log)
+    says = f" Its log says: {told}." if told else ""
     if ready:
-        return "engine_died", f"The engine {how} while it served; it is being started again."
-    return "engine_start_failed", f"The engine {how} before it was ready: the reason stands in its log."
+        return "engine_died", f"The engine {how} while it served; it is being started again.{says}"
+    return "engine_start_failed", f"The engine {how} before it was ready.{says or ' Its log says nothing of why.'}"

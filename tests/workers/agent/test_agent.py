@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -234,6 +235,8 @@ def test_a_model_that_cannot_be_loaded_shows_the_engines_last_words(node: Node, 
     report = node.report(lambda r: r.state == "backoff")
     assert report.code == "engine_start_failed"
     assert str(path) in report.log_tail
+    assert report.message.startswith("The engine ended with exit code 1 before it was ready. Its log says: ")
+    assert re.search("tensor|GGUF|not within the file bounds", report.message), report.message
     assert report.attempt >= 3
 
 
