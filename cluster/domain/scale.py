@@ -13,6 +13,9 @@ from llmgw_site.lib.units import format_seconds
 
 REST_SHARE = 0.7
 """Of the measured concurrency of those that stay: less than so much must be in use before one is taken back."""
+BREAK = 4
+"""A pressure or a quiet that broke off begins anew after this part of the time that makes a model grow, at the earliest: a
+load that is at the threshold would else be written down at every look."""
 _READY = ReplicaState.READY
 _COMING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
 
@@ -74,6 +77,7 @@ def scaled(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
        from then
     4. quiet for `scale_down_after` seconds without a break, and none on its way: one less. The time counts from the last
        step, so that no step is undone before
+    5. what broke off begins anew after a while only (see BREAK)
     """
     standing = model.standing
     span = model.limit - model.least
@@ -83,18 +87,28 @@ def scaled(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     mine = running(board, model.id)
     load = load_of(model, [item for item in mine if board.state(item) is _READY])
     settled = load.ready == len(mine) >= model.least + grown
-    pressed_since = _since(standing.pressed_since, now) if load.pressed and settled and grown < span else None
+    again = now - standing.changed_at >= board.world.scale_up_after / BREAK  # 5
+    pressed = load.pressed and settled and grown < span
+    pressed_since = _since(standing.pressed_since, pressed, now, again=again)
     coming = any(board.state(item) in _COMING for item in mine)
-    quiet_since = _since(standing.quiet_since, now) if load.quiet and grown and not coming else None
+    quiet = load.quiet and bool(grown) and not coming
+    quiet_since = _since(standing.quiet_since, quiet, now, again=again)
     if pressed_since is not None and now - pressed_since >= board.world.scale_up_after:  # 3
         why = _pressed_words(load, now - pressed_since)
-        return _step(standing, grown + 1, now), why
+        return _step(standing, grown + 1), why
     if quiet_since is not None and now - quiet_since >= board.world.scale_down_after:  # 4
         why = f"nothing has waited for {format_seconds(now - quiet_since)}, {load.in_flight} requests are under way: one replica less"
-        return _step(standing, grown - 1, now), why
+        return _step(standing, grown - 1), why
     if (grown, pressed_since, quiet_since) == (standing.grown, standing.pressed_since, standing.quiet_since):
         return standing, ""
-    return replace(standing, grown=grown, pressed_since=pressed_since, quiet_since=quiet_since), ""
+    broke = (standing.pressed_since is not None and pressed_since is None) or (
+        standing.quiet_since is not None and quiet_since is None
+    )
+    changed_at = now if broke else standing.changed_at
+    standing = replace(
+        standing, grown=grown, pressed_since=pressed_since, quiet_since=quiet_since, changed_at=changed_at
+    )
+    return standing, ""
 
 
 def beyond_base(board: Board, model: ModelView) -> list[ReplicaView]:
@@ -104,12 +118,17 @@ def beyond_base(board: Board, model: ModelView) -> list[ReplicaView]:
     return sorted(mine, key=lambda item: (not item.grown, item.id))[:spare] if spare > 0 else []
 
 
-def _since(before: float | None, now: float) -> float:
-    return now if before is None else before
+def _since(before: float | None, holds: bool, now: float, *, again: bool) -> float | None:
+    """Since when something holds without a break; None: it does not, or broke off a moment ago."""
+    if not holds:
+        return None
+    if before is None:
+        return now if again else None
+    return before
 
 
-def _step(standing: Standing, grown: int, now: float) -> Standing:
-    return replace(standing, grown=grown, changed_at=now, pressed_since=None, quiet_since=None)
+def _step(standing: Standing, grown: int) -> Standing:
+    return replace(standing, grown=grown, pressed_since=None, quiet_since=None)
 
 
 def _still(standing: Standing) -> Standing:

@@ -63,7 +63,7 @@ class Standing:
     """
 
     grown: int = 0  # replicas beyond the base, because of load
-    changed_at: float = 0.0  # when `grown` last changed
+    changed_at: float = 0.0  # when what follows last broke off
     pressed_since: float | None = None  # since when too many requests wait
     quiet_since: float | None = None  # since when nothing waits
     asked_at: float | None = None  # last request for it that found it at rest
@@ -158,7 +158,8 @@ class NodeView:
     """A node that was not removed. `engines`: kind of engine -> why it cannot run, empty if it can.
 
     `modules`: those that run there. `maintenance`: empty, cordoned or drained. `fabric`: name of the fast network over
-    which it can share a replica with other nodes. `weights`: names of those that lie on its disk.
+    which it can share a replica with other nodes. `weights`: names of those that lie on its disk; `lacks`: of those
+    that do not, and that it cannot get. What stands in neither is not known.
     """
 
     id: str
@@ -176,6 +177,7 @@ class NodeView:
     labels: Mapping[str, str] = field(default_factory=dict)
     fabric: str = ""
     weights: frozenset[str] = frozenset()
+    lacks: frozenset[str] = frozenset()
 
     def runs(self, module: Module) -> bool:
         return module in self.modules  # text itself, and a read of its value costs

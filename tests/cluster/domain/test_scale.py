@@ -96,7 +96,7 @@ def test_one_is_added_after_a_minute_and_not_before() -> None:
     model = replace(MODEL, standing=standing)
     assert scaled(board(model, busy), model, T + 59.9) == (standing, "")
     grown, why = scaled(board(model, busy), model, T + 60)
-    assert (grown.grown, grown.changed_at, grown.pressed_since) == (1, T + 60, None)
+    assert (grown.grown, grown.pressed_since) == (1, None)
     assert why == "1 requests wait at 1 replica, so it has been for 1 min 0 s: one replica more"
 
 
@@ -189,6 +189,38 @@ def test_beyond_the_base_stand_those_that_were_added_under_load() -> None:
     assert beyond_base(board(model, grown), model) == []  # the base one is gone: nothing is beyond it
     other = one(slot=2)
     assert beyond_base(board(model, base, other), model) == [base]
+
+
+def test_a_pressure_that_broke_off_begins_anew_after_a_quarter_of_the_minute() -> None:
+    model = with_standing(pressed_since=T)
+    standing, _ = scaled(board(model, one(in_flight=1)), model, T + 50)
+    assert (standing.pressed_since, standing.changed_at) == (None, T + 50)
+    model, busy = replace(MODEL, standing=standing), one(in_flight=3)
+    assert scaled(board(model, busy), model, T + 64.9)[0] is standing
+    assert scaled(board(model, busy), model, T + 65)[0].pressed_since == T + 65
+
+
+def test_after_a_step_the_time_counts_at_once() -> None:
+    model = with_standing(grown=1, changed_at=T - 100)
+    busy = [one(in_flight=9, slot=slot) for slot in range(2)]
+    assert scaled(board(model, *busy), model, T)[0].pressed_since == T
+
+
+@given(
+    loads=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=200, max_size=200), most=st.integers(1, 4)
+)
+def test_a_load_at_the_threshold_is_not_written_down_at_every_look(loads: list[tuple[int, int]], most: int) -> None:
+    """Two writes at most in a quarter of a minute, and one for each step, though the load turns at each look of two
+    seconds."""
+    model, writes, steps = a_model(base=1, most=most), 0, 0
+    for number, load in enumerate(loads):
+        count = 1 + model.standing.grown
+        flights = [*load, 0, 0][:count]
+        replicas = [one(model, in_flight=n, slot=slot) for slot, n in enumerate(flights)]
+        standing, why = scaled(board(model, *replicas), model, T + 2 * number)
+        writes, steps = writes + (standing != model.standing), steps + bool(why)
+        model = replace(model, standing=standing)
+    assert writes <= 2 + 2 * (2 * len(loads) / 15) + steps
 
 
 @given(
