@@ -99,7 +99,7 @@ def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context:
         owned_by=model.owner or "llmgw",
         enabled=model.enabled and model.provider_enabled,
         code=status.code,
-        reason=status.reason,
+        reason=status.public,
         replicas=tuple(item.replica_id for item in placed) if model.enabled else (),
         placed=tuple(placed) if model.enabled else (),
         context=context,

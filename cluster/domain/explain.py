@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from cluster.domain.modules import Module
 from cluster.domain.plan import Plan, Renew, Start
+from cluster.domain.quotas import without_names
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import ModelView, World
-from cluster.domain.waits import parked_words
+from cluster.domain.waits import TAKEN, WAITING_FOR_TURN, parked_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,22 @@ class ModelStatus:
     @property
     def short(self) -> bool:
         return self.ready < self.wanted
+
+    @property
+    def public(self) -> str:
+        return public_words(self.code, self.reason)
+
+
+def public_words(code: str, reason: str) -> str:
+    """A reason for who asks for the model: `reason` is for who runs the cluster, and may name models of others.
+
+    1. its room was given to another model: to which, and what else gave way, is left out
+    2. a limit of its owner: the sums stay, without the models that they are of
+    3. else the reason
+    """
+    if code == "gave_way" or (code == WAITING_FOR_TURN and reason.startswith(TAKEN)):  # 1
+        return "its room was given to another model, and it comes back when there is some"
+    return without_names(reason)  # 2, 3
 
 
 def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -250,6 +251,16 @@ class Ledger:
             f"one more replica of {model.name} takes {short(key, more)}: raise the limit with "
             f"`llmgw quota set {scope.name}`, or let another of its models rest"
         )
+
+
+_SUMS = re.compile(r"(, it holds [^()]*) \([^()]*\)(, and one more replica of )")
+_ADVICE = re.compile(r": raise the limit with `llmgw quota set .*?`, or let another of its models rest")
+
+
+def without_names(text: str) -> str:
+    """Words of a limit, alone or within others, for who asks for a model: the sums stay, other models' names go. No name
+    of a model has a bracket."""
+    return _ADVICE.sub(": an administrator can raise the limit", _SUMS.sub(r"\1\2", text))
 
 
 def ledger_of(board: Board) -> Ledger:

@@ -12,7 +12,7 @@ from cluster.domain.plan import Keep, Remember, Start, Stop, Wait, old, running
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ReplicaView
 from cluster.domain.victims import Ground
-from cluster.domain.waits import WAITING_FOR_TURN, parked_words
+from cluster.domain.waits import TAKEN, WAITING_FOR_TURN, parked_words
 from cluster.domain.within import place_within
 
 
@@ -86,7 +86,7 @@ def make_room(draft: Draft, model: ModelView) -> None:
         other = draft.board.model(model_id)
         turn = ground is Ground.TURN
         if other is not None and (turn or len(running(draft.board, model_id)) < other.target):
-            code, text = WAITING_FOR_TURN if turn else "gave_way", f"room was taken of {other.name}: {found.reason}"
+            code, text = WAITING_FOR_TURN if turn else "gave_way", f"{TAKEN}{other.name}: {found.reason}"
             draft.waits.append(Wait(model_id=model_id, code=code, message=text))
 
 

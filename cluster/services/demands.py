@@ -11,6 +11,7 @@ from catalog.models import Model
 from cluster import selectors, signals
 from cluster.domain import demand
 from cluster.domain.demand import Found, Stage, Verdict
+from cluster.domain.explain import public_words
 from cluster.domain.plan import Plan, Wait
 from cluster.domain.types import ModelView, Standing, World, state_of
 from cluster.domain.waits import WAITING_FOR_TURN, parked_words
@@ -95,7 +96,7 @@ def looked(*, world: World, plan: Plan, now: float) -> None:
     for model_id in open_ones.filter(model_id__in=reasons).values_list("model_id", flat=True):
         wait = reasons[model_id]
         ModelStanding.objects.filter(model_id=model_id).update(
-            why_at=now, why_code=wait.code[:64], why_message=wait.message
+            why_at=now, why_code=wait.code[:64], why_message=public_words(wait.code, wait.message)
         )
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.domain.explain import model_status
+from cluster.domain.explain import model_status, public_words
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ModelView, Standing, World
+from cluster.domain.types import Amount, Claim, ModelView, ScopeView, Standing, World
+from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_replica
 
 T = 1_000_000.0
@@ -58,3 +59,42 @@ def test_a_model_on_demand_that_was_asked_for_and_fits_nowhere_is_short() -> Non
     world = World(models=(model,), nodes=(replace(NODE, memory_total=1, memory_available=1),))
     status = model_status(world, reconcile(world, T), model)
     assert (status.code, status.short, status.wanted) == ("too_little_memory", True, 1)
+
+
+def test_words_for_who_asks_for_a_model_name_no_other_model() -> None:
+    sums = (
+        "the team a (b) may have at most 2 cores, it holds 2 (secret 1, other 1), and one more replica of mine takes 1: "
+        "raise the limit with `llmgw quota set a (b)`, or let another of its models rest"
+    )
+    told = (
+        "the team a (b) may have at most 2 cores, it holds 2, and one more replica of mine takes 1: "
+        "an administrator can raise the limit"
+    )
+    assert public_words("over_limit", sums) == told
+    assert public_words("update_pending", f"r1 runs with an older profile: for the new one {sums}").endswith(told)
+    gave = "room was taken of mine: secret (critical) gets room on node n of 1 replica of mine (standard)"
+    for code in ("gave_way", "waiting_for_turn"):
+        assert "secret" not in public_words(code, gave)
+        assert public_words(code, gave)
+    plain = "no suitable node for mine, because n: it has 1.0 GiB (of 2.0 GiB) of room, and 3.0 GiB are needed"
+    assert public_words("too_little_memory", plain) == plain
+    assert public_words("waiting_for_turn", plain) == plain
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_however_many_models_hold_a_limit_none_is_named_to_others(kept: bool) -> None:
+    models = tuple(a_model(f"secret.{number}", owner="team") for number in range(9))
+    mine = a_model("mine", owner="team")
+    node = a_node("n", memory=64 * GIB)
+    replicas = tuple(a_replica(model, node) for model in models)
+    claim = Claim(model_id=models[0].id, shares=replicas[0].shares, until=1e12)
+    scope = ScopeView(id="team", kind="team", name="t", limit=Amount(memory=9 * GIB))
+    world = World(
+        models=(*models, mine), nodes=(node,), replicas=replicas, scopes=(scope,), claims=(claim,) if kept else ()
+    )
+    plan = reconcile(world, 100.0)
+    status = model_status(world, plan, mine)
+    assert status.code == "over_limit"
+    assert "secret.0" in status.reason
+    assert "secret" not in status.public
+    assert "it holds" in status.public
