@@ -298,6 +298,7 @@ class World:
     scopes: tuple[ScopeView, ...] = ()
     claims: tuple[Claim, ...] = ()
     pack: bool = False  # fill nodes one after the other, instead of spreading over all
+    heard_every: float = 0.0  # seconds between two reports of a node
     scale_up_after: float = 60.0  # seconds that requests wait until a model grows
     scale_down_after: float = 600.0  # seconds that nothing waits until it shrinks again
 

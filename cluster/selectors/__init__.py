@@ -103,6 +103,7 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
         scopes=scopes(),
         claims=claims,
         pack=config.placement == "pack",
+        heard_every=config.heartbeat,
         scale_up_after=config.scale_up_after,
         scale_down_after=config.scale_down_after,
     )

@@ -160,7 +160,7 @@ class Config:
         "LLMGW_REST_AFTER",
         "900",
         readers.seconds,
-        "Time without a request after which a model that runs on demand stops, unless the model says otherwise.",
+        "Time without a request after which a model that runs on demand stops, unless the model says otherwise; never before two heartbeats.",
     )
     activation_timeout: float = _setting(
         "LLMGW_ACTIVATION_TIMEOUT",

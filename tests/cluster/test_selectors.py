@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.utils import timezone
 
 from catalog import selectors as catalog
@@ -126,3 +127,8 @@ def test_a_node_that_is_read_without_the_orm_is_the_node_that_the_orm_reads() ->
     assert tuple(selectors.node_view(row, setup, listening, now, held) for row in node_rows()) == wanted
     assert wanted[0].cards[0].foreign == 2 * GIB
     assert [node.name for node in selectors.world(now).nodes] == ["b", "c"]
+
+
+def test_the_world_says_how_often_nodes_report() -> None:
+    """A short idle time is judged by it."""
+    assert selectors.world().heard_every == settings.CONFIG.heartbeat

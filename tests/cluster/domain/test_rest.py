@@ -87,6 +87,25 @@ def test_one_whose_node_is_lost_is_wanted_no_longer_either() -> None:
     assert at(T + 900, model, a_replica(model, NODE, in_flight=1), state=NodeState.OFFLINE).asked_at is None
 
 
+@pytest.mark.parametrize(("rest_after", "rests_at"), [(1.0, T + 160), (59.0, T + 160), (61.0, T + 161)])
+def test_an_idle_time_shorter_than_two_reports_of_its_node_stops_no_model_in_use(
+    rest_after: float, rests_at: float
+) -> None:
+    """Its node reports every 30 s; it was used 100 s after T, and each second since, for all that is known."""
+    model = replace(awake(), rest_after=rest_after)
+    replica = a_replica(model, NODE, state_since=T, used_at=T + 100)
+    world = World(models=(model,), nodes=(NODE,), replicas=(replica,), heard_every=30.0)
+    assert rested(Board(world), model, rests_at - 0.1)[0] == model.standing
+    assert rested(Board(world), model, rests_at)[0].asked_at is None
+
+
+def test_one_whose_node_is_not_heard_for_a_while_may_be_in_use() -> None:
+    model = awake()
+    replica = a_replica(model, NODE, state_since=T, used_at=T + 10)
+    assert at(T + 5000, model, replica, state=NodeState.STALE) == model.standing
+    assert at(T + 5000, model, replica).asked_at is None
+
+
 def test_one_that_ran_all_the_time_until_now_is_used_up_first() -> None:
     replica = a_replica(SLEEPY, NODE, state_since=T - 90_000)
     assert at(T, SLEEPY, replica).asked_at == T
