@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+REST = 0.15
+"""Seconds: so long at most `wait_for` rests between two looks that are work."""
 
 
 def free_port() -> int:
@@ -42,15 +44,18 @@ def _turn() -> int:
 
 
 def wait_for(condition: Callable[[], T], *, seconds: float = 10.0, what: str = "", every: float = 0.02) -> T:
-    """The first true value of `condition`; AssertionError with the last one if none came in time."""
+    """The first true value of `condition`; AssertionError with the last one if none came in time.
+
+    A look that is work, such as a request, comes less often: looking must not be what keeps the machine busy."""
     end = time.monotonic() + seconds
     while True:
+        began = time.monotonic()
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
             raise AssertionError(f"waited {seconds} s for {what or condition}; the last look gave {value!r}")
-        time.sleep(every)
+        time.sleep(max(every, min(3 * (time.monotonic() - began), REST)))
 
 
 def fair(seconds: float) -> float:

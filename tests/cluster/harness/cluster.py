@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests import tiny
 from tests.cluster.harness.links import Links
 from tests.cluster.harness.node import CONTROLLER, LLMGW, NODE_PORT, PLAIN, Node
 from tests.cluster.harness.provider import EXTERNAL, Provider, offer
-from tests.cluster.harness.reaper import watched
+from tests.cluster.harness.reaper import marked, watched
 from tests.cluster.harness.stores import stores
 from tests.processes import fair, wait_for
 
@@ -61,6 +62,8 @@ class Cluster:
         self._rest.callback(self.links.close)
         self.provider = self._rest.enter_context(Provider(f"{self._net}.0.200"))
         self.stores: dict[str, str] = {}
+        self.left_whole = False
+        """Whether the test before found it whole at its end: then nothing has happened to it since."""
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -84,7 +87,8 @@ class Cluster:
 
     def start_controller(self, roles: str) -> None:
         """c1, with stores of its own."""
-        self.stores = self._rest.enter_context(stores(self.folder / "stores"))
+        with marked(self.folder):
+            self.stores = self._rest.enter_context(stores(self.folder / "stores"))
         first = self.add("c1", roles, services=CONTROLLER, **self.stores)
         first.environ["LLMGW_CONTROLLERS"] = f"http://{first.host}:{NODE_PORT}"
         first.spawn("gateway")
@@ -286,7 +290,7 @@ class Cluster:
     def _until(self, look: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait; where it was in vain, say how everything stands, before the test's own timeout ends it without a word."""
         try:
-            wait_for(lambda: _quiet(look), seconds=min(fair(seconds), 120), what=what, every=0.3)
+            wait_for(lambda: _quiet(look), seconds=min(fair(seconds), 120), what=what, every=0.1)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.say()}") from None
 
@@ -324,7 +328,11 @@ class Cluster:
             return
         model = self.api().find("models", MODEL, noun="model")
         self.api().post(f"models/{model['id']}/disable")
-        wait_for(lambda: not self.replicas(), seconds=fair(20), what="all replicas to go", every=0.2)
+        self._until(lambda: not any(row["run"] for row in self.replicas()), 20, "no replica to be wanted")
+        for pid in [pid for node in self.nodes.values() for pid in node.engines(MODEL)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # no request is under way: why wait until all routers have heard
+        self._until(lambda: not self.replicas(), 20, "all replicas to go")
         self.api().post(f"models/{model['id']}/enable")
 
     def say(self) -> str:

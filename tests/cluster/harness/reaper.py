@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 from tests import processes
 
@@ -33,17 +34,22 @@ def pids(folder: str) -> set[int]:
 
 @contextmanager
 def watched(folder: Path) -> Iterator[None]:
-    """A reaper for as long as the block lasts; what is started in it inherits the mark."""
+    """A reaper for as long as the block lasts."""
     reaper = subprocess.Popen(
         [sys.executable, "-m", __spec__.name, str(folder)], stdin=subprocess.PIPE, start_new_session=True
     )
-    os.environ[MARK] = str(folder)
     try:
         yield
     finally:
-        del os.environ[MARK]
         reaper.kill()
         reaper.communicate()
+
+
+@contextmanager
+def marked(folder: Path) -> Iterator[None]:
+    """What is started in this block belongs to the cluster in this folder, whatever other cluster there is."""
+    with mock.patch.dict(os.environ, {MARK: str(folder)}):
+        yield
 
 
 def main(folder: str) -> None:

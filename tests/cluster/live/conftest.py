@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pytest
 
@@ -10,6 +11,19 @@ from tests.cluster.harness.cluster import Cluster, running
 from tests.cluster.harness.three import Three
 from tests.cluster.harness.three import running as three_running
 from tests.processes import fair, wait_for
+
+C = TypeVar("C", bound=Cluster)
+
+
+def _whole(shared: C) -> Iterator[C]:
+    """Whole before a test and made whole after it; once, where one test follows another."""
+    if not shared.left_whole:
+        shared.until_whole()
+    shared.left_whole = False
+    yield shared
+    shared.mend()
+    shared.until_whole()
+    shared.left_whole = True
 
 
 @pytest.fixture(scope="package")
@@ -20,10 +34,7 @@ def shared_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     """Eight nodes: c1, e1, r1, r2, i1, i2, i3, x1, named after their roles."""
-    shared_cluster.until_whole()
-    yield shared_cluster
-    shared_cluster.mend()
-    shared_cluster.until_whole()
+    yield from _whole(shared_cluster)
 
 
 @pytest.fixture(scope="package")
@@ -34,10 +45,7 @@ def shared_three() -> Iterator[Three]:
 @pytest.fixture
 def three(shared_three: Three) -> Iterator[Three]:
     """Three nodes: c1 is asked and decides, i1 and i2 run engines; no model is there."""
-    shared_three.until_whole()
-    yield shared_three
-    shared_three.mend()
-    shared_three.until_whole()
+    yield from _whole(shared_three)
 
 
 @pytest.fixture
