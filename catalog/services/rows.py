@@ -20,6 +20,8 @@ from catalog.signals import catalogue_changed
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=models.Model)
+LONGEST_TOLD = 60
+"""Characters of a value that a line of the log names; the event's fields have all of it."""
 UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "created_by"})
 
 
@@ -83,7 +85,7 @@ def change(row: Row, changes: Mapping[str, Any], *, actor: str, message: str, ki
             fresh,
             actor=actor,
             kind=kind or f"{noun(fresh)}_changed",
-            message=message,
+            message=message if kind else f"{message}: {_all_told(before, after, differing)}",
             before={name: before[name] for name in differing},
             after={name: after[name] for name in differing},
             why=why,
@@ -162,9 +164,27 @@ def _save(row: models.Model, **options: Any) -> None:
         ) from None
 
 
+def _all_told(before: Mapping[str, Any], after: Mapping[str, Any], names: Iterable[str]) -> str:
+    return ", ".join(_told(name, before[name], after[name]) for name in names)
+
+
+def _told(name: str, before: Any, after: Any) -> str:
+    """What became of a field, for people; its name alone where its values are secret or long."""
+    if name in events.SECRETS or any(len(str(value)) > LONGEST_TOLD for value in (before, after)):
+        return name
+    return f"{name} {_word(before)} → {_word(after)}"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None or value == "" or value == [] or value == {} else str(value)
+
+
 def _record(row: models.Model, *, actor: str, kind: str, message: str, **shown: Any) -> None:
     subject: dict[str, Any] = {"subject_kind": noun(row), "subject_id": str(row.pk)}
-    events.append(actor=actor, kind=kind, message=message, **subject, **shown)
+    about = str(getattr(row, "model_id", None) or "")  # a profile: its model's log tells it, too
+    events.append(actor=actor, kind=kind, message=message, about=about, **subject, **shown)
     transaction.on_commit(partial(catalogue_changed.send_robust, sender=type(row), **subject))
 
 

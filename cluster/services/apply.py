@@ -16,6 +16,7 @@ from catalog.services import events
 from cluster import selectors, signals
 from cluster.domain import invariants
 from cluster.domain.board import Board
+from cluster.domain.decided import decided
 from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, do, recheck
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Share
@@ -168,7 +169,7 @@ def _remember(op: Keep | Release | Remember, board: Board, actor: str) -> bool:
         if op.standing.used_at == op.before.used_at:  # it may have been used since, and that stands
             del values["used_at"]
         _written(op.subject, **values)
-        kind, text = "model_decided", f"what is wanted of {name} changed"
+        kind, text = "model_decided", decided(name, op.before, op.standing)
     if op.reason:
         events.append(actor=actor, kind=kind, subject_kind="model", subject_id=op.subject, message=text, why=op.reason)
     return True

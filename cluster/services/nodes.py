@@ -345,13 +345,15 @@ _TOLD = frozenset({ReplicaState.READY, ReplicaState.BACKOFF, ReplicaState.FAILED
 def _tell(row: Replica, node: Node, fields: dict[str, Any]) -> None:
     """An event about a replica that became ready or failed. It stands under the node's name: the node saw it."""
     state = str(fields["state"])
+    failed = "failed" if row.state == ReplicaState.READY else "failed to start"
+    became = "is ready" if state == ReplicaState.READY else failed
     events.append(
         actor=f"node:{node.name}",
         kind=f"replica_{'ready' if state == ReplicaState.READY else 'failed'}",
         subject_kind="replica",
         subject_id=row.id,
         about=row.model_id,
-        message=f"replica is {state} on node {node.name} (attempt {fields.get('attempt', 1)})",
+        message=f"a replica {became} on node {node.name} (start {fields.get('attempt', 1)})",
         before={"state": row.state},
         after={"state": state, "code": fields.get("code", "")},
         why=str(fields.get("message", "")),

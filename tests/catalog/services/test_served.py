@@ -9,6 +9,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from catalog.models import Event, Model, Profile
+from catalog.selectors import events_about
 from catalog.services import profiles, served
 from llmgw_site.lib.errors import Kind, Refused
 from tests.rows import ACTOR, a_model, a_project
@@ -218,3 +219,16 @@ def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="not complete") as refused:
         a_model(weights_path=str(file))
     assert refused.value.code == "gguf_truncated"
+
+
+def test_the_log_of_a_model_says_what_was_changed_of_it_and_of_its_profiles() -> None:
+    model = a_model("chat")
+    served.update(actor=ACTOR, model=model, priority_class="critical", replicas=2, description="x" * 100)
+    profiles.update(actor=ACTOR, profile=model.profiles.get(), threads=4, args=["-b", "64"], labels={})
+    served.disable(actor=ACTOR, model=model)
+    said = [event.message for event in events_about(model.pk)]
+    assert said[:3] == [
+        "model chat disabled",
+        "profile default of chat changed: threads 0 → 4, args none → ['-b', '64']",
+        "model chat changed: description, replicas 1 → 2, priority_class none → critical",
+    ]
