@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
-from cluster.domain.room import Room, kind_of
+from cluster.domain.room import Room, fetches, kind_of
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Standing, World, state_of, why_to_move
 
@@ -40,6 +40,7 @@ class Board:
         self.log: list[str] = []
         self.watchers: list[Watcher] = []
         self._models = {item.id: item for item in world.models}
+        self._fetched = {item.id: (item.weights, item.weights_size) for item in world.models if item.weights}
         self._journal: list[_Change] = []
         self._claims: dict[str, Claim] = {}
         self._replicas: dict[str, ReplicaView] = {}
@@ -180,20 +181,25 @@ class Board:
             watcher.changed(before, after)
 
     def _hold(self, replica: ReplicaView, sign: int, *, lifted: bool) -> None:
+        weights = self._fetched.get(replica.model_id) if self._fetched and fetches(replica) else None
         for share in replica.shares:
             room = self.rooms.get(share.node_id)
             if room is not None:
                 room.take(replica, share, sign, lifted=lifted)
+                if weights is not None:
+                    room.fetch(*weights, sign)
                 self.log.append(share.node_id)
 
     def _keep(self, model_id: str, claim: Claim | None) -> Claim | None:
         """The claim that this one replaces."""
-        before = self._claims.pop(model_id, None)
+        before, weights = self._claims.pop(model_id, None), self._fetched.get(model_id)
         for held, sign in ((before, -1), (claim, 1)):
             for share in held.shares if held else ():
                 room = self.rooms.get(share.node_id)
                 if room is not None:
                     room.keep(share, sign)
+                    if weights is not None:
+                        room.fetch(*weights, sign)
                     self.log.append(share.node_id)
         if claim is not None:
             self._claims[model_id] = claim

@@ -44,16 +44,32 @@ def why_not(room: Room, profile: ProfileView, model: ModelView | None = None) ->
 
 
 def lasting(node: NodeView, profile: ProfileView) -> str:
-    """Why a profile cannot run on a node of this kind; empty if it could, were the node empty. The state of the node and
-    its maintenance count here, for nodes of one kind share them too."""
-    if not profile.may_run_on(node):
+    """Why a profile cannot run on a node of this kind; empty if it could, were the node empty.
+
+    1. the profile may not run there
+    2. nothing is known of its hardware yet, as it has not been heard: its state says so
+    3. what no waiting mends: modules, engines, labels, fabric, and the hardware however empty it is
+    4. its state and its maintenance, which may pass. They come last: who brings a node back that is too small in any case
+       has not been told why. Nodes of one kind share them, so they stand here
+    """
+    if not profile.may_run_on(node):  # 1
         return PINNED
-    if node.state is not NodeState.ONLINE:
+    off = node.state is not NodeState.ONLINE
+    if off and not node.memory_total:  # 2
         return "node_" + node.state.value
-    if not node.runs(Module.INFERENCE):
-        return "no_inference_module"
+    why = _unfit(node, profile)  # 3
+    if why:
+        return why
+    if off:  # 4
+        return "node_" + node.state.value
     if node.maintenance:
         return "node_drained" if node.drained else "node_cordoned"
+    return ""
+
+
+def _unfit(node: NodeView, profile: ProfileView) -> str:
+    if not node.runs(Module.INFERENCE):
+        return "no_inference_module"
     if profile.engine not in node.engines:
         return "engine_missing"
     if node.engines[profile.engine]:
@@ -66,10 +82,10 @@ def lasting(node: NodeView, profile: ProfileView) -> str:
         return "too_few_cores"
     if profile.memory > node.memory_total - margin(node):
         return "too_little_memory"
-    return _lasting_cards(node, profile)
+    return _unfit_cards(node, profile)
 
 
-def _lasting_cards(node: NodeView, profile: ProfileView) -> str:
+def _unfit_cards(node: NodeView, profile: ProfileView) -> str:
     if not profile.cards:
         return ""
     if len(node.cards) < profile.cards:
@@ -77,16 +93,20 @@ def _lasting_cards(node: NodeView, profile: ProfileView) -> str:
     found = of_class(profile, node.cards)
     if len(found) < profile.cards:
         return "no_card_of_class"
-    most = sorted((card.memory_total - card_margin(card) for card in found), reverse=True)
-    return "" if holds(profile, most) else "too_little_card_memory"
+    return "" if holds(profile, whole(found)) else "too_little_card_memory"
+
+
+def whole(cards: Iterable[CardView]) -> list[int]:
+    """What each of these cards gives when nobody uses it, the most first; those left out that give nothing, as where the
+    driver does not tell how much they have."""
+    return sorted((most for card in cards if (most := card.memory_total - card_margin(card)) > 0), reverse=True)
 
 
 def fits_now(room: Room, profile: ProfileView, model: ModelView | None = None) -> bool:
     """Whether `passing` has nothing to say. It is asked of thousands of nodes, so it works nothing else out."""
     if profile.threads > room.cores or profile.memory > room.memory:
         return False
-    disk = room.node.disk_free
-    if disk is not None and model is not None and model.weights and disk < to_fetch(model, room.node):
+    if model is not None and model.weights and room.lacks_disk(model.weights, model.weights_size):
         return False
     return not profile.cards or holds(profile, left_now(room, profile))
 
@@ -99,22 +119,22 @@ def left_now(room: Room, profile: ProfileView) -> Sequence[int]:
 
 
 def passing(room: Room, profile: ProfileView, model: ModelView | None = None) -> str:
-    """Why a profile cannot run on this node now, which could otherwise; empty if it can."""
-    node = room.node
-    if profile.threads > room.cores:
+    """Why a profile cannot run on this node now, which could otherwise; empty if it can.
+
+    1. what the end of no replica mends: its disk, and cards that are in maintenance or unhealthy
+    2. what others use: cores, memory, cards
+    """
+    if model is not None and room.lacks_disk(model.weights, model.weights_size):  # 1
+        return "no_disk_now"
+    if profile.cards:
+        why = _cards_out(room, profile)
+        if why:
+            return why
+    if profile.threads > room.cores:  # 2
         return "no_cores_now"
     if profile.memory > room.memory:
         return "no_memory_now"
-    if model is not None and node.disk_free is not None and node.disk_free < to_fetch(model, node):
-        return "no_disk_now"
-    if profile.cards and not holds(profile, left_now(room, profile)):
-        return _which_cards(room, profile)
-    return ""
-
-
-def to_fetch(model: ModelView, node: NodeView) -> int:
-    """Bytes of weights that do not lie on the node yet."""
-    return 0 if not model.weights or model.weights in node.weights else model.weights_size
+    return "no_card_memory_now" if profile.cards and not holds(profile, left_now(room, profile)) else ""
 
 
 def of_class(profile: ProfileView, cards: Iterable[CardView]) -> list[CardView]:
@@ -132,24 +152,34 @@ def cards_left(room: Room, profile: ProfileView) -> list[tuple[CardView, int]]:
 
 
 def holds(profile: ProfileView, left: Sequence[int]) -> bool:
-    """Whether the first cards of these (bytes left, the most first) can hold the profile's card memory."""
+    """Whether the first cards of these (bytes left, the most first) can hold the profile's card memory.
+
+    1. evenly, or on one card: the fullest of them has room for its part
+    2. by layers: each of them has room for one beside what every card needs, for llama.cpp uses no card that gets none;
+       and all of them for as many as there are (`layers_of`)
+    """
     if len(left) < profile.cards:
         return False
-    if profile.even or profile.cards == 1:
+    if profile.even or profile.cards == 1:  # 1
         return left[profile.cards - 1] * profile.cards >= profile.card_memory
-    piece, base, chosen = max(profile.layer, 1), profile.card_base, left[: profile.cards]
-    if base and chosen[-1] < base:
+    piece, base = max(profile.layer, 1), profile.card_base  # 2
+    if left[profile.cards - 1] < base + piece:
         return False
-    return sum((free - base) // piece * piece for free in chosen) >= profile.card_memory - base * profile.cards
+    return sum((free - base) // piece for free in left[: profile.cards]) >= layers_of(profile)
 
 
-def _which_cards(room: Room, profile: ProfileView) -> str:
-    """Whether it is maintenance or a verdict of health that makes cards too few, or who uses them."""
-    offered = usable = 0
-    for card in room.node.cards:
-        if not card.maintenance and (not profile.card_classes or card.klass in profile.card_classes):
-            offered += 1
-            usable += not card.problem
-    if offered < profile.cards:
-        return "cards_in_maintenance"
-    return "cards_unhealthy" if usable < profile.cards else "no_card_memory_now"
+def layers_of(profile: ProfileView) -> int:
+    """Pieces that a profile divides over its cards by layers; at least one for each of them."""
+    rest = profile.card_memory - profile.card_base * profile.cards
+    return max(-(-rest // max(profile.layer, 1)), profile.cards)
+
+
+def _cards_out(room: Room, profile: ProfileView) -> str:
+    """Whether maintenance, or a verdict of health, leaves too few cards or too small ones, whoever uses them."""
+    if room.sound:
+        return ""
+    found = of_class(profile, room.node.cards)
+    if holds(profile, whole(card for card in found if card.usable)):
+        return ""
+    healthy = holds(profile, whole(card for card in found if not card.maintenance))
+    return "cards_unhealthy" if healthy else "cards_in_maintenance"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
 from cluster.domain.board import Board
-from cluster.domain.feasible import BUSY, PINNED, Answer, answer_of, fits_now, lasting, passing
-from cluster.domain.refusals import words
+from cluster.domain.feasible import PINNED, fits_now, lasting, left_now
+from cluster.domain.nowhere import FAILED_THERE, Outlook, look, outlook, refused
+from cluster.domain.nowhere import NoPlace as NoPlace
 from cluster.domain.room import Room
 from cluster.domain.shares import share_of
 from cluster.domain.types import ModelView, NodeView, ProfileView, Share
@@ -27,23 +27,6 @@ class Placement:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoPlace:
-    """Why it is nowhere: a stable code, and a sentence that names each node and its reason.
-
-    `waits`: it can be placed once something ends or comes back. `busy`: it fits the hardware, and others use it.
-    """
-
-    code: str
-    message: str
-    waits: bool = False
-    busy: bool = False
-
-
-NAMED = 12
-"""Nodes whose reasons are told one by one; of the others their number with each reason."""
-FAILED_THERE = "failed_there"
-_FAILED_WORDS = "it has failed there and is not tried again without a change"
 Failed = Collection[tuple[str, str]]
 """Pairs of node id and digest where the same has failed for good and is not tried again."""
 
@@ -63,12 +46,8 @@ class Placer:
         2. the cluster has no node: `no_node`
         3. profiles in order of priority, then of what was measured of them (most tokens/s per card or core first). The
            first that fits the hardware decides, busy or not: what is free now only chooses among equals
-        4. of its nodes with room the one with the fewest replicas of this model (a broken machine then costs the
-           fewest) and most room left; or, where nodes are packed, the one with the least. Weights that lie there already
-           are preferred. At last the name, so that equal worlds give equal plans
-        5. nowhere: the words of the first profile that may find a place later, else of the first, node by node; of one
-           that may run on a few nodes only, these few. The code is that of the verdict if all nodes agree; else
-           `no_room_now` if waiting may help somewhere, `no_suitable_node` if it cannot
+        4. of its nodes with room the best, see `Ranked.key`
+        5. nowhere: the words of the first profile that may find a place later, else of the first, see `nowhere.refused`
         """
         if not model.profiles:  # 1
             return NoPlace(code="no_profile", message=f"{model.name} has no enabled profile: add one or enable one")
@@ -81,7 +60,7 @@ class Placer:
                 found = self.on_best(model, profile, failed)  # 4
                 if found is not None:
                     return found
-                refusals.append(refusal(self.ranked(model, profile, failed)))
+                refusals.append(self.ranked(model, profile, failed).refusal())
             busy = next((item for item in refusals if item.busy), None)
             if busy is not None:
                 return busy
@@ -159,12 +138,41 @@ class Ranked:
         return rooms
 
     def key(self, room: Room) -> tuple[int, ...]:
-        """Smaller is better: see case 4 of `Placer.place`."""
-        left = sum(room.top) if self.profile.cards else room.memory
+        """How good a node is; smaller is better, and of equals the first by name.
+
+        1. spread: the fewest replicas of this model (a broken machine then costs the fewest), then room for the most
+           further ones; pack: room for the fewest. Room is counted in replicas, for a megabyte more makes no node better
+        2. the weights lie there
+        3. most room left; where nodes are packed, least
+        """
+        further, left = self._further(room)
         away = int(self.model.weights not in room.node.weights)
         if self.board.world.pack:
-            return (away, left)
-        return (self.board.count(self.model.id, room.node.id), away, -left)
+            return (further, away, left)
+        return (self.board.count(self.model.id, room.node.id), -further, away, -left)
+
+    def _further(self, room: Room) -> tuple[int, int]:
+        """How many such replicas a node has room for by its sums, and the bytes that are left of what they need most."""
+        profile, left = self.profile, room.memory
+        most = left // profile.memory if profile.memory else _MANY
+        if profile.threads:
+            most = min(most, room.cores // profile.threads)
+        if profile.cards:
+            free = left_now(room, profile)
+            left = sum(free)
+            if profile.card_memory:
+                alone = profile.cards == 1
+                size = profile.card_memory
+                most = min(most, sum(item // size for item in free) if alone else left // size)
+        return most, left
+
+    def outlook(self) -> Outlook:
+        """What waiting would help where none has room."""
+        return outlook(self.profile, look(self.board, self.model, self.profile, self.codes))
+
+    def refusal(self) -> NoPlace:
+        """Why none has room, in words."""
+        return refused(self.board, self.model, self.profile, self.codes)
 
     def _entry(self, room: Room) -> _Entry:
         return (self.key(room), room.index, room.version)
@@ -198,6 +206,8 @@ class Ranked:
                 heapq.heappush(self._heap, self._entry(room))
 
 
+_MANY = 1 << 62
+"""Replicas that fit where they need nothing."""
 _Entry = tuple[tuple[int, ...], int, int]
 """How good a node is, its index, and the version of its room that says so."""
 _Group = tuple[tuple[int, ...], int, list[Room]]
@@ -221,31 +231,6 @@ def _codes(board: Board, profile: ProfileView, failed: Failed) -> list[str]:
             why = FAILED_THERE
         found.append(why)
     return found
-
-
-def refusal(ranked: Ranked) -> NoPlace:
-    """Why a profile is nowhere now, in words: see case 5 of `Placer.place`."""
-    board, model, profile = ranked.board, ranked.model, ranked.profile
-    pairs = zip(board.by_index, ranked.codes, strict=True)
-    found = [(room, code or passing(room, profile, model)) for room, code in pairs]
-    refused = [item for item in found if item[1] and item[1] != PINNED] or [item for item in found if item[1]]
-    if not refused:  # each node has room, and no fabric has enough of them
-        text = f"it spans {profile.span} nodes of one fabric, and no fabric has so many with room"
-        return NoPlace(code="no_fabric_now", message=f"no suitable nodes for {model.name}: {text}", waits=True)
-    codes = Counter(code for _, code in refused)
-    waits = any(answer_of(code) is Answer.NOT_NOW for code in codes)
-    code = next(iter(codes)) if len(codes) == 1 else "no_room_now" if waits else "no_suitable_node"
-    told = "; ".join(f"{room.node.name}: {_words(room, profile, why, model)}" for room, why in refused[:NAMED])
-    more = Counter(why for _, why in refused[NAMED:])
-    if more:
-        counted = ", ".join(f"{count} {why}" for why, count in more.most_common())
-        told += f"; and {more.total()} more nodes ({counted})"
-    busy = not codes.keys().isdisjoint(BUSY)
-    return NoPlace(code=code, message=f"no suitable node for {model.name}, because {told}", waits=waits, busy=busy)
-
-
-def _words(room: Room, profile: ProfileView, code: str, model: ModelView) -> str:
-    return _FAILED_WORDS if code == FAILED_THERE else words(room, profile, code, model)
 
 
 def _reason(rooms: list[Room], profile: ProfileView, shares: tuple[Share, ...]) -> str:

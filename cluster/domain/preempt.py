@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from cluster.domain.board import Board
-from cluster.domain.feasible import BUSY, of_class, passing
+from cluster.domain.feasible import of_class, passing
 from cluster.domain.place import Placement, Placer, ranks
 from cluster.domain.plan import running
 from cluster.domain.quotas import Ledger
@@ -120,8 +120,7 @@ class Taker:
         return None
 
     def _busy(self, asked: Asker, profile: ProfileView) -> bool:
-        ranked = self.placer.ranked(asked.model, profile)
-        return any(passing(room, profile, asked.model) in BUSY for room in ranked.possible)
+        return self.placer.ranked(asked.model, profile).outlook().busy
 
     def _best(self, asked: Asker, wanted: ProfileView) -> _Found | None:
         """The cheapest place for one way to run the model, within the limits of its owner."""

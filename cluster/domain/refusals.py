@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cluster.domain.board import Board
-from cluster.domain.feasible import PINNED, Answer, answer_of, of_class, to_fetch, why_not
+from cluster.domain.feasible import PINNED, Answer, answer_of, layers_of, of_class, why_not
 from cluster.domain.room import Room, card_margin, margin
 from cluster.domain.types import ModelView, NodeView, ProfileView
 from llmgw_site.lib.units import format_bytes
@@ -68,12 +68,13 @@ def _labels(room: Room, profile: ProfileView, model: ModelView | None) -> str:
 
 
 def _memory(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    most = max(0, room.node.memory_total - margin(room.node))
-    return f"it needs {format_bytes(profile.memory)} of memory and the whole node can give {format_bytes(most)}"
+    need, most = told_apart(profile.memory, max(0, room.node.memory_total - margin(room.node)))
+    return f"it needs {need} of memory and the whole node can give {most}"
 
 
 def _memory_now(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    return f"it needs {format_bytes(profile.memory)} of memory and {format_bytes(room.memory)} are free for it now"
+    need, left = told_apart(profile.memory, room.memory)
+    return f"it needs {need} of memory and {left} are free for it now"
 
 
 def _cores(room: Room, profile: ProfileView, model: ModelView | None) -> str:
@@ -87,46 +88,81 @@ def _cores_now(room: Room, profile: ProfileView, model: ModelView | None) -> str
 def _few_cards(room: Room, profile: ProfileView, model: ModelView | None) -> str:
     have = [card.klass or "unknown" for card in room.node.cards]
     shown = f"{len(have)} ({', '.join(sorted(set(have)))})" if have else "none"
-    return f"the profile wants {profile.cards} cards{class_words(profile)} and it has {shown}"
+    return f"the profile wants {_cards(profile)} and it has {shown}"
 
 
 def _card_memory(room: Room, profile: ProfileView, model: ModelView | None) -> str:
     found = of_class(profile, room.node.cards)[:SHOWN]
-    most = ", ".join(format_bytes(max(0, card.memory_total - card_margin(card))) for card in found)
-    return f"it needs {_need(profile)} and its cards can give {most}"
+    each, total = _each(profile), _total(profile)
+    most = [max(0, card.memory_total - card_margin(card)) for card in found]
+    return f"it needs {_need(profile)} and its cards can give {', '.join(_apart(size, each, total) for size in most)}"
 
 
 def _card_memory_now(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    parts = []
+    parts, each, total = [], _each(profile), _total(profile)
     for card, free in zip(room.node.cards, room.cards, strict=True):
         if not profile.card_classes or card.klass in profile.card_classes:
             others = f" ({format_bytes(card.foreign)} held by other programs)" if card.foreign else ""
-            parts.append(f"{format_bytes(max(0, free))}{others}" if card.usable else "none of one that is out")
+            parts.append(f"{_apart(max(0, free), each, total)}{others}" if card.usable else "none of one that is out")
     return f"it needs {_need(profile)} and its cards have now {', '.join(parts[:SHOWN])}"
 
 
+def told_apart(need: int, have: int) -> tuple[str, str]:
+    """Two sizes in words; to the byte where they differ and would read the same."""
+    words = format_bytes(need), format_bytes(have)
+    return words if words[0] != words[1] or need == have else (f"{need:,} B", f"{have:,} B")
+
+
+def _apart(have: int, *needs: int) -> str:
+    same = any(need != have and format_bytes(need) == format_bytes(have) for need in needs)
+    return f"{have:,} B" if same else format_bytes(have)
+
+
+def _each(profile: ProfileView) -> int:
+    """Bytes that a card must have at least."""
+    if profile.even or profile.cards == 1:
+        return -(-profile.card_memory // max(1, profile.cards))
+    return profile.card_base + max(profile.layer, 1)
+
+
+def _total(profile: ProfileView) -> int:
+    """Bytes that its cards hold together, whole layers."""
+    if profile.even or profile.cards == 1:
+        return profile.card_memory
+    return profile.card_base * profile.cards + layers_of(profile) * max(profile.layer, 1)
+
+
+def _cards(profile: ProfileView) -> str:
+    return f"{profile.cards} card{'' if profile.cards == 1 else 's'}{class_words(profile)}"
+
+
 def _need(profile: ProfileView) -> str:
-    total = format_bytes(profile.card_memory)
     if profile.cards == 1:
-        return f"{total} of one card"
-    if not profile.even:
-        return f"{total} over {profile.cards} cards"
-    return f"{format_bytes(-(-profile.card_memory // profile.cards))} of each of {profile.cards} cards"
+        return f"{format_bytes(profile.card_memory)} of one card"
+    if profile.even:
+        return f"{format_bytes(_each(profile))} of each of {profile.cards} cards"
+    total = f"{format_bytes(_total(profile))} over {profile.cards} cards"
+    if profile.layer <= 1:
+        return total
+    beside = f" beside {format_bytes(profile.card_base)} on each" if profile.card_base else ""
+    return f"{total}, in layers of {format_bytes(profile.layer)}{beside}"
 
 
 def _cards_out(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    out = [f"card {card.uuid} is {card.maintenance}" for card in room.node.cards if card.maintenance]
-    return f"the profile wants {profile.cards} cards{class_words(profile)}, and {'; '.join(out[:SHOWN])}"
+    out = [f"card {card.uuid} is {card.maintenance}" for card in of_class(profile, room.node.cards) if card.maintenance]
+    return f"the profile wants {_cards(profile)}, and {'; '.join(out[:SHOWN])}"
 
 
 def _health(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    bad = [f"card {card.uuid}: {card.problem}" for card in room.node.cards if card.problem]
-    return f"the profile wants {profile.cards} cards{class_words(profile)}, and of its cards {'; '.join(bad[:SHOWN])}"
+    bad = [f"card {card.uuid}: {card.problem}" for card in of_class(profile, room.node.cards) if card.problem]
+    return f"the profile wants {_cards(profile)}, and of its cards {'; '.join(bad[:SHOWN])}"
 
 
 def _disk(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    need = format_bytes(to_fetch(model, room.node) if model else 0)
-    return f"the weights need {need} of disk and {format_bytes(room.node.disk_free or 0)} are free"
+    size, promised = model.weights_size if model is not None else 0, room.disk_promised
+    need, free = told_apart(size, max(0, (room.node.disk_free or 0) - promised))
+    others = f" beside {format_bytes(promised)} for weights that are to come for others" if promised else ""
+    return f"the weights need {need} of disk and {free} are free{others}"
 
 
 Words = Callable[[Room, ProfileView, ModelView | None], str]

@@ -13,6 +13,7 @@ MARGIN, MARGIN_SHARE = 512 * MIB, 0.10
 CARD_MARGIN, CARD_MARGIN_SHARE = 512 * MIB, 0.04
 """Memory of a card that is never given to engines: the larger of the two (share of its total)."""
 _LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
+_FETCHING = frozenset({ReplicaState.PENDING, ReplicaState.BACKOFF})
 
 
 def margin(node: NodeView) -> int:
@@ -29,14 +30,21 @@ def holds_room(replica: ReplicaView) -> bool:
     return replica.run or replica.state in REPLICA_LIVE
 
 
+def fetches(replica: ReplicaView) -> bool:
+    """Whether a replica's weights may be still to come: its engine has not begun."""
+    return replica.state in _FETCHING and holds_room(replica)
+
+
 class Room:
     """A node's room. `index`: its place among all nodes in the order of names. `lost`: whether what runs there counts
     as lost. `drains`: whether what runs there, or on a card of it, shall move away. `version` rises with each change.
 
     `cards`: bytes that one more engine may take of each card, in the node's order; -1 of one that must not be used.
+    `sound`: whether all of them may be used.
     """
 
     __slots__ = (
+        "_coming",
         "_klass",
         "_loading",
         "_physical",
@@ -48,6 +56,7 @@ class Room:
         "index",
         "lost",
         "node",
+        "sound",
         "version",
     )
 
@@ -64,6 +73,8 @@ class Room:
         self.cards = [
             card.memory_total - card_margin(card) - card.foreign if card.usable else -1 for card in node.cards
         ]
+        self.sound = all(card.usable for card in node.cards)
+        self._coming: dict[str, list[int]] = {}  # weights that are to be fetched: for how many replicas, and bytes
         self._top: tuple[int, ...] | None = None
         self._klass: str | bool | None = False  # not looked at yet
 
@@ -90,6 +101,28 @@ class Room:
         if self._top is None:
             self._top = tuple(sorted((free for free in self.cards if free > 0), reverse=True))
         return self._top
+
+    def lacks_disk(self, weights: str, size: int) -> bool:
+        """Whether the disk has no room for these weights beside those that are to come for others."""
+        free = self.node.disk_free
+        if free is None or not weights or weights in self.node.weights or weights in self._coming:
+            return False
+        return free - self.disk_promised < size
+
+    @property
+    def disk_promised(self) -> int:
+        """Bytes of the disk for weights that are to be fetched. Those that lie there in part count whole until they are
+        there: how much of them is written already is not known."""
+        return sum(size for _, size in self._coming.values()) if self._coming else 0
+
+    def fetch(self, weights: str, size: int, sign: int) -> None:
+        """A replica comes (1) or goes (-1) whose weights are these."""
+        if self.node.disk_free is None or weights in self.node.weights:
+            return
+        held = self._coming.setdefault(weights, [0, size])
+        held[0] += sign
+        if held[0] <= 0:
+            del self._coming[weights]
 
     def take(self, replica: ReplicaView, share: Share, sign: int, *, lifted: bool) -> None:
         """A replica takes (1) or gives back (-1) what it holds here.

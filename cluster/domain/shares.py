@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.domain.feasible import cards_left
+from cluster.domain.feasible import cards_left, layers_of
 from cluster.domain.room import Room
 from cluster.domain.types import ProfileView, Share
 
@@ -31,11 +31,14 @@ def choose_cards(room: Room, profile: ProfileView, *, pack: bool) -> tuple[tuple
 
 
 def by_layers(profile: ProfileView, left: Sequence[int]) -> list[int]:
-    """Bytes for each card: what every card needs, and whole layers in proportion to what is left of each, none beyond it."""
-    piece, base = max(profile.layer, 1), profile.card_base
-    most = [(free - base) // piece for free in left]
-    wanted = -(-(profile.card_memory - base * len(left)) // piece)
-    shares = [min(bound, wanted * bound // max(1, sum(most))) for bound in most]
-    for _ in range(wanted - sum(shares)):
-        shares[max(range(len(left)), key=lambda place: (most[place] - shares[place], -place))] += 1
-    return [base + count * piece for count in shares]
+    """Bytes for each card, where `holds` says yes: what every card needs, and whole layers in proportion to what is left of
+    each; none beyond it, and none without a layer."""
+    piece, base, cards = max(profile.layer, 1), profile.card_base, range(len(left))
+    most, wanted = [(free - base) // piece for free in left], layers_of(profile)
+    counts = [max(1, wanted * bound // sum(most)) for bound in most]
+    short = wanted - sum(counts)
+    for _ in range(short):
+        counts[max(cards, key=lambda place: (most[place] - counts[place], -place))] += 1
+    for _ in range(-short):
+        counts[max(cards, key=lambda place: (counts[place], place))] -= 1
+    return [base + count * piece for count in counts]

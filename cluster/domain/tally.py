@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.domain.feasible import holds, to_fetch
+from cluster.domain.feasible import holds
 from cluster.domain.room import Room
 from cluster.domain.types import ModelView, ProfileView, ReplicaView, Share
 
@@ -18,7 +18,7 @@ class Tally:
         self.counted: list[tuple[int, ReplicaView]] = []
         self._profile = profile
         self._memory, self._cores = room.memory, room.cores
-        self._never = node.disk_free is not None and node.disk_free < to_fetch(model, node)
+        self._never = room.lacks_disk(model.weights, model.weights_size) and (node.disk_free or 0) < model.weights_size
         self._left: dict[str, int] = {}
         self._each = self._enough = 0
         if profile.cards:

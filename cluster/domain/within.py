@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cluster.domain.place import Failed, NoPlace, Placement, Placer, refusal
+from cluster.domain.place import Failed, NoPlace, Placement, Placer
 from cluster.domain.quotas import Ledger
 from cluster.domain.types import ModelView
 
@@ -28,7 +28,7 @@ def place_within(placer: Placer, ledger: Ledger, model: ModelView, *, failed: Fa
         narrow = replace(profile, card_classes=tuple(sorted(left)))
         other = placer.on_best(model, narrow, failed)
         if other is None:
-            busy = refusal(placer.ranked(model, narrow, failed))
+            busy = placer.ranked(model, narrow, failed).refusal()
             return busy if busy.busy else refused  # 3
         if not ledger.over_limit(model, other.shares):
             return replace(other, profile=profile)  # 2

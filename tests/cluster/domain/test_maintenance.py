@@ -268,9 +268,9 @@ def test_an_external_model_is_placed_nowhere() -> None:
     assert (found.code, found.external, found.short) == ("provider_disabled", True, False)
 
 
-def test_a_long_list_of_reasons_is_cut() -> None:
+def test_a_long_list_of_equal_reasons_is_one() -> None:
     model = a_model()
     nodes = tuple(a_node(f"n{number:03}", maintenance="cordoned") for number in range(100))
     found = Placer(Board(World(models=(model,), nodes=nodes))).place(model)
     assert not isinstance(found, Placement)
-    assert found.message.endswith("and 88 more nodes (88 node_cordoned)")
+    assert found.message.endswith(", because n000, n001, n002 and 97 more: it is cordoned for maintenance")

@@ -76,7 +76,7 @@ def test_busy_is_not_unfit() -> None:
     found = refused(World(nodes=(node, a_node("cpu")), replicas=(on_card("a", node),)), BOTH)
     assert (found.busy, found.waits, found.code) == (True, True, "no_room_now")
     assert "one: it needs 20.0 GiB of one card and its cards have now 3.0 GiB" in found.message
-    assert "cpu: the profile wants 1 cards and it has none" in found.message
+    assert "cpu: the profile wants 1 card and it has none" in found.message
 
 
 def test_f09_memory_of_another_program_is_busy_too_and_the_model_is_back_when_it_is_freed() -> None:
@@ -113,10 +113,11 @@ def test_of_ways_that_are_equal_what_is_free_now_decides() -> None:
 
 def test_the_words_are_those_of_the_way_that_may_still_come() -> None:
     model = a_model(profiles=(GPU, replace(CPU, memory=20 * GIB)))
-    here, away = a_node("a"), a_node("b", state=NodeState.OFFLINE)
+    here, away = a_node("a"), a_node("b", memory=32 * GIB, state=NodeState.OFFLINE)
     found = refused(World(nodes=(here, away)), model)
     assert found.message == (
-        "no suitable node for small, because a: the profile wants 1 cards and it has none; b: it is offline"
+        "no suitable node for small, because a: it needs 20.0 GiB of memory and the whole node can give 7.5 GiB; "
+        "b: it is offline"
     )
     assert (found.code, found.waits, found.busy) == ("no_room_now", True, False)
     none = refused(World(nodes=(here,)), model)
@@ -249,7 +250,7 @@ def test_of_fabrics_the_one_whose_worst_node_is_best() -> None:
 def test_no_fabric_with_enough_room_says_so() -> None:
     a, b, c = member("a", "x"), member("b", "x"), member("c", "y")
     found = refused(World(nodes=(a, c)), SPAN)
-    assert found.code == "no_fabric_now"
+    assert (found.code, found.waits, found.busy) == ("fabric_too_small", False, False)
     assert "spans 2 nodes of one fabric" in found.message
     busy = refused(World(nodes=(a, b, c), replicas=(on_card("b0", b),)), SPAN)
     assert busy.busy
@@ -265,7 +266,10 @@ def test_a_long_list_of_reasons_is_counted() -> None:
     cordoned = [a_node(f"n{number:02}", maintenance="cordoned") for number in range(12)]
     others = [a_node("o1", engines={}), a_node("o2", engines={}), a_node("o3", state=NodeState.STALE)]
     found = refused(World(nodes=(*cordoned, *others)), a_model())
-    assert found.message.endswith("; and 3 more nodes (2 engine_missing, 1 node_stale)")
+    assert found.message == (
+        "no suitable node for small, because n00, n01, n02 and 9 more: it is cordoned for maintenance; "
+        "o3: it is stale; o1, o2: it has no llama.cpp"
+    )
     assert (found.code, found.waits, found.busy) == ("no_room_now", True, False)
 
 

@@ -189,7 +189,7 @@ def test_case_5_replicas_are_spread_and_each_gets_a_slot_of_its_own() -> None:
 
 def test_case_5_a_model_that_fits_nowhere_waits_with_each_node_named() -> None:
     model = a_model(profiles=(a_profile(memory=20 * GIB),))
-    world = World(models=(model,), nodes=(a_node("one"), a_node("two", state=NodeState.STALE)))
+    world = World(models=(model,), nodes=(a_node("one"), a_node("two", memory=32 * GIB, state=NodeState.STALE)))
     plan = reconcile(world, NOW)
     assert plan.ops == ()
     assert plan.waits[0].code == "no_room_now"

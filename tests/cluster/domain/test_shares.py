@@ -43,7 +43,7 @@ def chosen(host: NodeView, profile: ProfileView, *, pack: bool = False) -> dict[
 @pytest.mark.parametrize(
     ("cards", "profile", "code", "words"),
     [
-        ((), gpu(1), "too_few_cards", "wants 1 cards and it has none"),
+        ((), gpu(1), "too_few_cards", "wants 1 card and it has none"),
         ((a_card("a"),), gpu(1, cards=2), "too_few_cards", "wants 2 cards and it has 1 (L4)"),
         ((a_card("a"),), gpu(1, card_classes=("H200", "B200")), "no_card_of_class", "of class H200 or B200"),
         (
@@ -65,7 +65,7 @@ def chosen(host: NodeView, profile: ProfileView, *, pack: bool = False) -> dict[
             (a_card("a"), a_card("b")),
             gpu(46, cards=2, layer=5 * GIB),
             "too_little_card_memory",
-            "46.0 GiB over 2 cards",
+            "50.0 GiB over 2 cards, in layers of 5.0 GiB",
         ),
         ((a_card("a"), a_card("b")), gpu(40, cards=2, layer=5 * GIB), "", ""),
         ((a_card("a"), a_card("b", memory=80 * GIB)), gpu(60, cards=2), "", ""),
@@ -203,8 +203,10 @@ def test_the_processor_s_way_takes_no_card() -> None:
         (12, 5, (14, 9), [2, 1]),
         (40, 1, (23, 19), [22, 18]),
         (42, 1, (23, 19), [23, 19]),
-        (0, 1, (23, 19), [0, 0]),
-        (3, 4, (23, 3), [1, 0]),
+        (0, 1, (23, 19), [1, 1]),  # none without a layer
+        (3, 4, (23, 4), [1, 1]),
+        (24, 1, (90, 1), [23, 1]),
+        (4, 1, (90, 1, 1, 1), [1, 1, 1, 1]),
     ],
 )
 def test_layers_are_divided_by_what_is_left_of_each_card(
@@ -261,7 +263,9 @@ def test_what_is_refused_fits_on_no_choice_of_cards(cards: tuple[CardView, ...],
             assert len(best) < profile.cards or best[-1] * profile.cards < profile.card_memory
         else:
             piece = max(profile.layer, 1)
-            assert len(best) < profile.cards or sum(free // piece for free in best) * piece < profile.card_memory
+            each = [free // piece for free in best]
+            need = max(-(-profile.card_memory // piece), profile.cards)
+            assert len(best) < profile.cards or min(each) < 1 or sum(each) < need
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=8), st.integers(0, 200), st.integers(0, 9))
@@ -271,5 +275,5 @@ def test_layers_sum_to_what_is_needed_and_no_more_than_a_layer_beyond(left: list
     if not holds(profile, left) or len(left) == 1:
         return
     shares, piece = by_layers(profile, left), max(layer, 1)
-    assert need <= sum(shares) < need + piece
-    assert all(share % piece == 0 and 0 <= share <= free for share, free in zip(shares, left, strict=True))
+    assert need <= sum(shares) < max(need, piece * (len(left) - 1) + 1) + piece
+    assert all(share % piece == 0 and piece <= share <= free for share, free in zip(shares, left, strict=True))
