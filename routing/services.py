@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,9 @@ from django.db import transaction
 from catalog import selectors as catalog
 from catalog.services import keys, providers
 from cluster import selectors as cluster
+from cluster.domain.explain import ModelStatus
 from cluster.domain.modules import Module, ModuleState
+from cluster.domain.types import World
 from cluster.models import Node
 from cluster.services import identity, setup
 from cluster.services.locks import plan_lock
@@ -28,33 +31,64 @@ from routing.domain.records import Outcome, UsageRecord
 from routing.domain.snapshot import ProviderEntry
 from routing.models import PublishedSnapshot
 from routing.models import UsageRecord as Row
+from routing.selectors import Mark
 
 log = logging.getLogger(__name__)
 
 MAX_BATCH = 500
 """Records in one call."""
+TRIES = 3
+"""Looks of one publisher before it keeps the others out."""
 _OUTCOMES = frozenset(Outcome)
 
 
-def publish() -> str:
+@dataclass(frozen=True)
+class Look:
+    """What somebody has read and decided anyway, for the snapshot of that moment. `mark`: what was published before."""
+
+    mark: Mark | None
+    now: float
+    world: World
+    statuses: Mapping[str, ModelStatus]
+
+
+def look() -> Look:
+    """The present one. It costs a plan: no lock may be held meanwhile."""
+    mark, now = selectors.published_mark(), cluster.database_now()
+    world = cluster.world(now)
+    return Look(mark, now, world, cluster.statuses(world, now)[1])
+
+
+def publish(seen: Look | None = None) -> str:
     """Compile the snapshot and publish it if its content is new. Returns the version that is current now.
 
-    The version is written under the plan lock with a fresh compilation, so that of two publishers the one that saw
-    older rows can never have the higher counter.
+    `seen`: a look that was made for something else. A version is written under the plan lock, and only if none was since
+    the look began; else there is another look. So of two publishers the one that saw older rows can never have the higher
+    counter, and nobody waits for a lock while models are planned. Who loses often in a row looks under the lock.
     """
-    now = cluster.database_now()
-    fresh = selectors.digest(selectors.compile_snapshot(now=now))
-    current, epoch = selectors.published(), identity.ensure_identity().epoch
-    if current is not None and current.digest == fresh and current.epoch == epoch:
-        return current.version
+    for _ in range(TRIES):
+        version = _published(seen or look())
+        if version:
+            return version
+        seen = None
     with plan_lock():
-        epoch = identity.ensure_identity().epoch  # the store may have another name by now
-        snapshot = selectors.compile_snapshot(now=now)
-        fresh = selectors.digest(snapshot)
-        current = selectors.published()
-        if current is not None and current.digest == fresh and current.epoch == epoch:
-            return current.version
-        counter = current.counter + 1 if current is not None and current.epoch == epoch else 1
+        return _published(look(), locked=True) or selectors.published_version()
+
+
+def _published(seen: Look, *, locked: bool = False) -> str:
+    """The version that has what was seen; empty where another was published, or the store renamed, meanwhile."""
+    epoch = identity.ensure_identity().epoch
+    snapshot = selectors.compile_snapshot(now=seen.now, world=seen.world, statuses=seen.statuses)
+    fresh = selectors.digest(snapshot)
+    current = selectors.published_mark()
+    if current is not None and (current.epoch, current.digest) == (epoch, fresh):
+        return current.version
+    if current != seen.mark:
+        return ""
+    with nullcontext() if locked else plan_lock():
+        if selectors.published_mark() != seen.mark or identity.ensure_identity().epoch != epoch:
+            return ""
+        counter = seen.mark.counter + 1 if seen.mark is not None and seen.mark.epoch == epoch else 1
         version = f"{epoch}:{counter}"
         told = to_dict(dataclasses.replace(snapshot, version=version))
         del told["providers"]  # for some nodes only: see payload_for
@@ -65,7 +99,7 @@ def publish() -> str:
                 "counter": counter,
                 "digest": fresh,
                 "payload": orjson.dumps(told).decode(),
-                "made_at": datetime.fromtimestamp(now, tz=UTC),
+                "made_at": datetime.fromtimestamp(seen.now, tz=UTC),
             },
         )
     return version

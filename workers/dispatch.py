@@ -108,10 +108,10 @@ class _Throttle:
 _news, _map = _Throttle(), _Throttle()
 
 
-def publish_snapshot() -> None:
+def publish_snapshot(seen: services.Look | None = None) -> None:
     """Publish what clients may ask for and who answers; connected nodes look at once if it is new."""
     before = selectors.published_version()
-    if services.publish() != before:
+    if services.publish(seen) != before:
         nudges.send("snapshot")
 
 

@@ -54,12 +54,13 @@ def known(fields: Iterable[str], settable: frozenset[str], *, noun: str) -> None
 
 
 @transaction.atomic
-def add(row: Row, *, actor: str, message: str) -> Row:
-    """Insert a new row."""
+def add(row: Row, *, actor: str, message: str, tell: bool = True) -> Row:
+    """Insert a new row. Without `tell` the floors above do not hear of it: of a row that is told in the same transaction
+    they would hear twice, and each time look at everything."""
     hold_parents(row)
     check(row)
     _save(row, force_insert=True)
-    _record(row, actor=actor, kind=f"{noun(row)}_added", message=message, after=watched(row))
+    _record(row, actor=actor, kind=f"{noun(row)}_added", message=message, tell=tell, after=watched(row))
     return row
 
 
@@ -181,11 +182,12 @@ def _word(value: Any) -> str:
     return "none" if value is None or value == "" or value == [] or value == {} else str(value)
 
 
-def _record(row: models.Model, *, actor: str, kind: str, message: str, **shown: Any) -> None:
+def _record(row: models.Model, *, actor: str, kind: str, message: str, tell: bool = True, **shown: Any) -> None:
     subject: dict[str, Any] = {"subject_kind": noun(row), "subject_id": str(row.pk)}
     about = str(getattr(row, "model_id", None) or "")  # a profile: its model's log tells it, too
     events.append(actor=actor, kind=kind, message=message, about=about, **subject, **shown)
-    transaction.on_commit(partial(catalogue_changed.send_robust, sender=type(row), **subject))
+    if tell:
+        transaction.on_commit(partial(catalogue_changed.send_robust, sender=type(row), **subject))
 
 
 def _holders(error: ProtectedError | RestrictedError) -> Iterable[Any]:

@@ -121,7 +121,7 @@ def add_model(
         organisation=organisation,
     )
     with transaction.atomic():
-        rows.add(model, actor=actor, message=f"model {name} added")
+        rows.add(model, actor=actor, message=f"model {name} added", tell=False)  # its profile tells
         profiles.add(actor=actor, model=model, **wanted)
     return model
 

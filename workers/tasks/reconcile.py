@@ -12,6 +12,8 @@ from cluster.domain.telling import Told, worth_telling
 from cluster.domain.types import World
 from cluster.services import apply, demands
 from llmgw_site.lib.logs import event
+from routing.selectors import published_mark
+from routing.services import Look
 from workers import dispatch, hearing
 from workers.celery import app
 
@@ -36,15 +38,18 @@ def look() -> apply.Applied:
     Before that, have it noted that heartbeats are processed now, if they are: else no silence of a node counts.
     """
     hearing.ask()
-    now = selectors.database_now()
+    mark, now = published_mark(), selectors.database_now()
     world = selectors.world(now)
-    plan, _ = selectors.statuses(world, now)
+    plan, statuses = selectors.statuses(world, now)
     applied = apply.commit(plan)
     demands.looked(world=world, plan=plan, now=now)
     _tell(plan, world, now)
     for op in applied.done:
         event(log, "plan_op_applied", op=type(op).__name__.lower(), subject=op.subject, why=op.reason)
-    dispatch.publish_snapshot()
+    if not applied.done:
+        dispatch.publish_snapshot(Look(mark, now, world, statuses))
+    elif published_mark() == mark:  # else it was told with the plan, after the commit
+        dispatch.publish_snapshot()
     dispatch.publish_map()
     return applied
 
