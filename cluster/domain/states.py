@@ -35,6 +35,40 @@ REPLICA_LIVE = frozenset(
 REPLICA_TERMINAL = frozenset({ReplicaState.STOPPED})
 
 
+_S = ReplicaState
+REPLICA_STEPS: Mapping[tuple[ReplicaState, ReplicaState], str] = {
+    (_S.PENDING, _S.STARTING): "its node begins",
+    (_S.PENDING, _S.BACKOFF): "nothing could be started",
+    (_S.PENDING, _S.FAILED): "refused for good",
+    (_S.PENDING, _S.STOPPED): "not wanted any more",
+    (_S.STARTING, _S.READY): "a real token",
+    (_S.STARTING, _S.BACKOFF): "failed, or not ready in time",
+    (_S.STARTING, _S.FAILED): "refused for good",
+    (_S.STARTING, _S.DRAINING): "not wanted any more",
+    (_S.STARTING, _S.STOPPED): "not wanted any more",
+    (_S.READY, _S.DRAINING): "not wanted any more, or to start anew",
+    (_S.READY, _S.STARTING): "its engine died",
+    (_S.READY, _S.BACKOFF): "its engine died again and again",
+    (_S.READY, _S.STOPPED): "its engine died when it was not wanted any more",
+    (_S.DRAINING, _S.STOPPED): "its requests have ended, or their time is over",
+    (_S.DRAINING, _S.READY): "wanted again",
+    (_S.DRAINING, _S.STARTING): "wanted again, and its engine was ending",
+    (_S.BACKOFF, _S.STARTING): "its pause is over",
+    (_S.BACKOFF, _S.STOPPED): "not wanted any more",
+    (_S.FAILED, _S.STARTING): "its agent is new",
+    (_S.FAILED, _S.STOPPED): "not wanted any more",
+    (_S.STOPPED, _S.STARTING): "the inference module is back",
+}
+"""Each step that a node may report of one generation of a replica, and what brings it about: docs/scaling.md draws them.
+
+Beside these, controllers set a row to PENDING: when it is to start anew as the next generation, and when a node that holds
+it reports nothing of it. A node that was not heard for a while may have taken several steps at once. LOST is no row's: it is
+what a replica counts as while its node is offline (`types.state_of`).
+"""
+REPLICA_REPORTED = frozenset(after for _, after in REPLICA_STEPS)
+"""States that nodes report; of the others they are not asked."""
+
+
 class JobState(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"

@@ -18,7 +18,7 @@ from cluster import selectors, signals
 from cluster.domain import setup as setup_rules
 from cluster.domain import signing
 from cluster.domain.joining import is_address
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import REPLICA_REPORTED, ReplicaState
 from cluster.models import Node, Replica
 from cluster.selectors import from_unix, unix
 from cluster.services import authority, hearing, identity, members, setup
@@ -28,7 +28,6 @@ from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 
-_STATES = frozenset(ReplicaState)
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - asks, binds nothing
 _LOG_TAIL = 16_384
 """Characters kept of a failed start's log."""
@@ -292,7 +291,7 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     2. reported at an older one: the node has not begun with the new one; nothing is known of it
     3. not reported: nothing of it is there, so it has stopped if it shall not run, and is to come if it shall
     """
-    if report is not None and report.generation == row.generation and report.state in _STATES:  # 1
+    if report is not None and report.generation == row.generation and report.state in REPLICA_REPORTED:  # 1
         fields = {**_observed(report), "proven": _proven(report, row)}
     elif report is not None:  # 2
         return False

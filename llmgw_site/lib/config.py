@@ -146,7 +146,7 @@ class Config:
     )
     drain_timeout: float = _setting(
         "LLMGW_DRAIN_TIMEOUT",
-        "60",
+        "300",
         readers.seconds,
         "Longest time that running requests of a replica may take to finish before it stops.",
     )

@@ -20,7 +20,7 @@ class Rules:
     """The times that decisions go by, in seconds."""
 
     start_timeout: float = 7200.0  # at most, of a profile that names none: see `start_deadline`
-    drain_timeout: float = 60.0  # the same
+    drain_timeout: float = 300.0  # the same
     handover: float = (
         0.0  # from the word to stop to the drain: routers learn meanwhile that they shall send nothing more
     )

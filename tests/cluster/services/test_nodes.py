@@ -212,9 +212,10 @@ def test_a_report_about_an_older_generation_says_nothing_about_the_new_one() -> 
     assert Replica.objects.get(id=row.id).state == "pending"
 
 
-def test_a_state_that_this_version_does_not_know_changes_nothing() -> None:
+@pytest.mark.parametrize("state", ["hibernating", "lost", "pending", ""])
+def test_a_state_that_no_node_reports_changes_nothing(state: str) -> None:
     machine, row = a_ready_replica()
-    machine.heartbeat(report(row, "hibernating"))
+    machine.heartbeat(report(row, state))
     assert Replica.objects.get(id=row.id).state == "ready"
 
 

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cluster.domain.states import REPLICA_STEPS, ReplicaState
 from cluster.wire import ReplicaLoad, Serve, WantedReplica, Weights
 from workers.agent.events import (
     Adopted,
@@ -13,6 +14,7 @@ from workers.agent.events import (
     Exited,
     Forget,
     GatewayGone,
+    InferenceSwitched,
     LoadReported,
     Probe,
     Probed,
@@ -44,8 +46,17 @@ class World(RuleBasedStateMachine):
         self.asked: list[Probe] = []
         self.signals: list[Signal] = []
         self.wanted: dict[str, WantedReplica] = {}
+        self.told: dict[tuple[str, int], str] = {}  # state by replica and generation, as reported last
 
     def say(self, event: Event) -> None:
+        self.act(event)
+        told = {(item.replica_id, item.generation): item.state for item in self.machine.reports()}
+        for key, state in told.items():
+            before = self.told.get(key, state if isinstance(event, Adopted) else ReplicaState.PENDING)
+            assert state == before or (before, state) in REPLICA_STEPS, f"{before} -> {state} on {event}"
+        self.told = told
+
+    def act(self, event: Event) -> None:
         for item in self.machine.handle(event, self.now):
             assert getattr(item, "cause", ""), item
             match item:
@@ -121,6 +132,11 @@ class World(RuleBasedStateMachine):
         del self.alive[key]
         self.say(Exited(replica_id=key[0], launch=key[1], status=status))
 
+    @rule(on=st.booleans())
+    def switch(self, on: bool) -> None:
+        """The inference module of the node."""
+        self.say(InferenceSwitched(on=on))
+
     @rule(count=st.integers(0, 2), suspect=st.booleans())
     def load(self, count: int, suspect: bool) -> None:
         loads = {replica: ReplicaLoad(in_flight=count) for replica in REPLICAS}
@@ -149,6 +165,7 @@ class World(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Left alone with obedient processes, the node comes to what is wanted: nothing else runs, all that should does."""
+        self.say(InferenceSwitched(on=True))
         if not self.machine.wanted_known:
             return
         for _ in range(200):
