@@ -146,9 +146,9 @@ def test_f46_health_that_says_loading_for_minutes_is_normal(bench: Bench) -> Non
 def test_f42_a_slow_start_fails_at_its_deadline_and_not_before(bench: Bench) -> None:
     bench.want(start_timeout=300.0)
     launch = bench.spawned()
-    bench.tick(299)
+    bench.tick(299.9)
     bench.none(Signal)
-    bench.tick(1)
+    bench.tick(0.1)
     assert not bench.only(Signal).kill
     bench.exited(launch, 0, after=0.5)
     assert bench.report.code == "start_timeout"
