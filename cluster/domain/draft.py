@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.domain import plan as plans
 from cluster.domain.board import Board
 from cluster.domain.place import Placer
-from cluster.domain.plan import Op, Plan, Wait
+from cluster.domain.plan import Op, Plan, Wait, seen_of
 from cluster.domain.preempt import Taker
 from cluster.domain.quotas import Ledger
 from cluster.domain.types import World
@@ -28,4 +28,4 @@ class Draft:
         self.ops.append(op)
 
     def plan(self) -> Plan:
-        return Plan(ops=tuple(self.ops), waits=tuple(self.waits))
+        return Plan(ops=tuple(self.ops), waits=tuple(self.waits), seen=seen_of(self.ops, self.board.world))

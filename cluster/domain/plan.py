@@ -6,7 +6,8 @@ the planner works with both while it plans, `services/apply.py` under its lock, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from cluster.domain.board import Board
 from cluster.domain.claims import unreachable
@@ -14,7 +15,7 @@ from cluster.domain.feasible import why_not
 from cluster.domain.quotas import ledger_of
 from cluster.domain.refusals import words
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, Standing
+from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, Standing, World
 from cluster.domain.victims import asker, ground_of
 
 SURGE = 1
@@ -140,8 +141,23 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
+    """`seen`: the generation of each replica that an operation is about, as it was when that was decided."""
+
     ops: tuple[Op, ...] = ()
     waits: tuple[Wait, ...] = ()
+    seen: Mapping[str, int] = field(default_factory=dict)
+
+
+def seen_of(ops: Iterable[Op], world: World) -> dict[str, int]:
+    about = {op.subject for op in ops if isinstance(op, (Renew, Stop, Remove))}
+    return {item.id: item.generation for item in world.replicas if item.id in about}
+
+
+def overtaken(plan: Plan, op: Op, replica: ReplicaView | None) -> str:
+    """Why an operation is not to be done to this replica, as it is now: it has begun anew since. Empty if it has not."""
+    if replica is None or plan.seen.get(op.subject, replica.generation) == replica.generation:
+        return ""
+    return f"the replica has begun anew meanwhile, as generation {replica.generation}"
 
 
 def running(board: Board, model_id: str) -> list[ReplicaView]:

@@ -17,9 +17,9 @@ from cluster import selectors, signals
 from cluster.domain import invariants
 from cluster.domain.board import Board
 from cluster.domain.decided import decided
-from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, do, recheck
+from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, do, overtaken, recheck
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import Share
+from cluster.domain.types import ReplicaView, Share
 from cluster.models import ModelStanding, Replica
 from cluster.services.locks import plan_lock
 from cluster.wire import Serve, to_dict
@@ -43,7 +43,8 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
     """Write the operations that still make sense; each leaves an event.
 
     Rows may have changed since the plan was made, so under the lock the world is read again, once, and every operation
-    is checked against it as the operations before it leave it. Raises BrokenPromise if the whole would break a truth.
+    is checked against it as the operations before it leave it: none is done to a replica that is of another generation
+    than the one it was decided from. Raises BrokenPromise if the whole would break a truth.
     """
     if not plan.ops:
         return Applied()
@@ -52,10 +53,10 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
     with plan_lock():
         _hold_models(plan.ops)
         before, serves = selectors.picture()
-        board = Board(before)
+        board, replicas = Board(before), {item.id: item for item in before.replicas}
         for op in plan.ops:
             named = _named(op)
-            why = recheck(named, board)
+            why = overtaken(plan, op, replicas.get(op.subject)) or recheck(named, board)
             if not why and not _write(named, board, serves, actor):
                 why = "the row changed meanwhile"
             if why:
@@ -67,7 +68,7 @@ def commit(plan: Plan, *, actor: str = "reconciler") -> Applied:
         if broken:
             raise BrokenPromise("; ".join(broken))
         if done:
-            told = _nodes_of(done, Board(before), board)
+            told = _nodes_of(done, replicas, board)
             transaction.on_commit(lambda: signals.plan_applied.send_robust(sender=Replica, nodes=told))
     for op, why in refused:
         event(log, "plan_op_refused", op=type(op).__name__.lower(), subject=op.subject, why=why)
@@ -83,12 +84,12 @@ def _hold_models(ops: Iterable[Op]) -> None:
     list(models.select_for_update(no_key=True).values_list("id"))
 
 
-def _nodes_of(ops: list[Op], before: Board, board: Board) -> frozenset[str]:
-    """Nodes that have something else to do now."""
+def _nodes_of(ops: list[Op], before: Mapping[str, ReplicaView], board: Board) -> frozenset[str]:
+    """Nodes that have something else to do now. `before`: the replicas as they were, by id."""
     found: set[str] = set()
     for op in ops:
         if not isinstance(op, (Keep, Release, Remember)):
-            replica = before.replica(op.replica_id) or board.replica(op.replica_id)
+            replica = before.get(op.replica_id) or board.replica(op.replica_id)
             if replica is not None:
                 found |= {replica.node_id, *(share.node_id for share in replica.shares)}
     return frozenset(found)
