@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$PWD/.pytest_cache/pyc" # as tests/conftest.py does: for pytest itself, too
-pytest=(.venv/bin/pytest -n "${JOBS:-2}" --dist loadgroup)
+pytest=(.venv/bin/pytest --dist loadgroup)
+jobs=${JOBS:-2}
 loud() { printf '\n!!! %s\n\n' "$*" >&2; }
 
 left_out=
@@ -21,12 +22,14 @@ status=0
 for part in "not slow" "slow"; do
   echo "==> SQLite, $part"
   found=0
-  "${pytest[@]}" -m "$part and not prove" "$@" || found=$?
+  workers=$jobs
+  [ "$part" = slow ] && workers=$((jobs + 1)) # these wait more than they compute
+  "${pytest[@]}" -n "$workers" -m "$part and not prove" "$@" || found=$?
   [ "$found" = 5 ] || [ "$found" = 0 ] || status=$found # 5: none of the tests that were asked for is of this part
 done
 echo "==> PostgreSQL"
 again=0
-.venv/bin/python -m tests.postgres -- "${pytest[@]}" -m "django_db and not prove" "$@" || again=$?
+.venv/bin/python -m tests.postgres -- "${pytest[@]}" -n "$jobs" -m "django_db and not prove" "$@" || again=$?
 [ "$again" = 5 ] && again=0 # none of the tests that were asked for opens the database
 [ -n "$left_out" ] && loud "$left_out"
 [ "$status" = 0 ] && [ "$again" = 0 ]

@@ -123,6 +123,7 @@ class Node:
 
     def kill(self, *names: str, sign: int = signal.SIGKILL) -> None:
         """End services (none: all). A gateway's end is seen by callers as on a network: the next connection is refused."""
+        ending = []
         for name in names or self.services:
             child = self.children.get(name)
             if child is None or child.poll() is not None:
@@ -132,6 +133,8 @@ class Node:
             child.send_signal(sign)
             if name in self._frozen:
                 self.thaw(name)
+            ending.append(child)
+        for child in ending:  # some need seconds for it, and need them at the same time
             child.wait(30)
 
     def freeze(self, *names: str) -> None:

@@ -51,34 +51,41 @@ def test_a_drained_node_is_empty_after_its_replicas_moved_and_no_request_fails_m
     assert failed == []
 
 
-def test_f69_a_node_in_maintenance_that_is_switched_off_is_told_as_such(cluster: Cluster) -> None:
+def test_f65_f69_models_pinned_to_nodes_that_are_away_are_placed_nowhere_else_and_maintenance_is_told(
+    cluster: Cluster,
+) -> None:
+    """i2 is away of its own accord, i3 is switched off in maintenance: one wait for both."""
     cluster.serve("tiny-there", profile={"nodes": ["i3"]})
+    cluster.serve("tiny-pinned", profile={"nodes": ["i2"]})
     wait_for(lambda: cluster.answers("tiny-there"), seconds=fair(10), what="the model", every=0.2)
     maintenance(cluster, "i3", "cordon", reason="its mainboard is replaced")
-    cluster["i3"].kill()
-    wait_for(lambda: cluster.states()["i3"] == "offline", seconds=fair(3 * OFFLINE), what="i3 to be offline", every=0.2)
+    for node in ("i2", "i3"):
+        cluster[node].kill()
+    for node in ("i2", "i3"):
+        wait_for(
+            lambda node=node: cluster.states()[node] == "offline",  # type: ignore[misc]
+            seconds=fair(3 * OFFLINE),
+            what=f"{node} to be offline",
+        )
+    told = _away(cluster, "tiny-there")
+    assert "its mainboard is replaced" in told.text
+    assert "retry-after" in told.headers
     shown = row(cluster, "i3")
     assert (shown["state"], shown["maintenance"]) == ("offline", "cordoned")
-    answer = wait_for(
-        lambda: (now := cluster.chat("tiny-there")).status_code == 503 and now, seconds=fair(10), what="503", every=0.3
-    )
-    assert answer
-    assert "its mainboard is replaced" in answer.text
-    assert "retry-after" in answer.headers
+    assert "mainboard" not in _away(cluster, "tiny-pinned").text
+    assert row(cluster, "i2")["maintenance"] == ""
+    for model, home in (("tiny-there", "i3"), ("tiny-pinned", "i2")):
+        assert not [node.name for node in cluster.nodes.values() if node.name != home and node.engines(model)]
+        assert {item["node_name"] for item in cluster.replicas(model)} <= {home, None}
 
 
-def test_f65_a_model_pinned_to_a_node_that_is_away_is_placed_nowhere_else(cluster: Cluster) -> None:
-    cluster.serve("tiny-pinned", profile={"nodes": ["i2"]})
-    cluster["i2"].kill()
-    wait_for(lambda: cluster.states()["i2"] == "offline", seconds=fair(3 * OFFLINE), what="i2 to be offline", every=0.2)
+def _away(cluster: Cluster, model: str) -> httpx.Response:
+    """The answer by which a model that is served nowhere is told of."""
     answer = wait_for(
-        lambda: (now := cluster.chat("tiny-pinned")).status_code == 503 and now, seconds=fair(10), what="503", every=0.3
+        lambda: (now := cluster.chat(model)).status_code == 503 and now, seconds=fair(10), what="503", every=0.3
     )
-    assert answer
-    assert not [
-        engine for node in cluster.nodes.values() if node.name != "i2" for engine in node.engines("tiny-pinned")
-    ]
-    assert {item["node_name"] for item in cluster.replicas("tiny-pinned")} <= {"i2", None}
+    assert isinstance(answer, httpx.Response)
+    return answer
 
 
 def test_a_removed_node_is_refused_everywhere_at_once_and_its_engines_end(cluster: Cluster) -> None:
