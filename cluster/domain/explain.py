@@ -109,6 +109,9 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
             }
             doing = words.get(replica.state, f"is {replica.state.value}")
             return status("replica_starting", f"{replica.id} {where} {doing}".replace("  ", " "))
-    planned = any(isinstance(op, Start) and op.model_id == model.id for op in plan.ops)
-    renewed = any(isinstance(op, Renew) for op in plan.ops)
-    return status("replica_planned", "a replica is being placed" if planned or renewed else "no replica runs yet")  # 6
+    ids = {item.id for item in mine}
+    planned = any(
+        (isinstance(op, Start) and op.model_id == model.id) or (isinstance(op, Renew) and op.replica_id in ids)
+        for op in plan.ops
+    )
+    return status("replica_planned", "a replica is being placed" if planned else "no replica runs yet")  # 6

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from cluster.domain.explain import model_status, public_words
+from cluster.domain.plan import Plan, Renew
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import Amount, Claim, ModelView, ScopeView, Standing, World
+from cluster.domain.types import Amount, Claim, ModelView, ReplicaView, ScopeView, Standing, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_replica
 
@@ -98,3 +99,19 @@ def test_however_many_models_hold_a_limit_none_is_named_to_others(kept: bool) ->
     assert "secret.0" in status.reason
     assert "secret" not in status.public
     assert "it holds" in status.public
+
+
+def test_what_is_done_to_another_model_places_nothing_of_this_one() -> None:
+    model, other = a_model(), a_model("other")
+    mine, renewed = a_replica(model, NODE, id="mine"), a_replica(other, NODE, id="renewed")
+    asked = replace(model, base=2)
+    world = World(models=(asked, other), nodes=(NODE,), replicas=(mine, renewed))
+
+    def reason(replica: ReplicaView) -> str:
+        renew = Renew(
+            replica_id=replica.id, profile_id="p", digest="d", generation=2, shares=replica.shares, reason="changed"
+        )
+        return model_status(world, Plan(ops=(renew,)), asked).reason
+
+    assert reason(renewed) == "no replica runs yet"
+    assert reason(mine) == "a replica is being placed"

@@ -35,3 +35,13 @@ def test_each_model_and_each_replica_has_its_own() -> None:
     waits = [BUSY, Wait(model_id="mod_b", code="no_room_now", message=""),
              Wait(model_id="mod_a", replica_id="rep_1", code="no_room_now", message="")]  # fmt: skip
     assert worth_telling({}, waits, T)[0] == waits
+
+
+def test_a_model_that_waits_for_two_things_at_once_says_neither_every_tick() -> None:
+    gave_way = Wait(model_id="mod_a", code="gave_way", message="for another")
+    told: Told = {}
+    lines = []
+    for tick in range(4):
+        news, told = worth_telling(told, [gave_way, BUSY], T + 2 * tick)
+        lines.append([item.code for item in news])
+    assert lines == [["gave_way", "no_room_now"], [], [], []]
