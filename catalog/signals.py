@@ -2,6 +2,9 @@
 
 `catalogue_changed` is sent after the commit of every change that keys, models or profiles go through, with
 `subject_kind` and `subject_id`. Receivers look at the rows themselves: a lost signal costs time, never truth.
+
+`model_changing` is sent before a model that is there is changed, outside of any lock, with `model` (its row as it was read)
+and `asked` (as it would be). A receiver may raise Refused; then nothing is changed.
 """
 
 from __future__ import annotations
@@ -9,3 +12,4 @@ from __future__ import annotations
 from django.dispatch import Signal
 
 catalogue_changed = Signal()
+model_changing = Signal()

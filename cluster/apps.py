@@ -1,4 +1,4 @@
-"""Django's view of this app."""
+"""Django's view of this app: what it has to say before the catalogue changes is heard from the start."""
 
 from django.apps import AppConfig
 
@@ -6,3 +6,6 @@ from django.apps import AppConfig
 class ClusterConfig(AppConfig):
     name = "cluster"
     verbose_name = "Cluster"
+
+    def ready(self) -> None:
+        from cluster.services import standing  # noqa: F401

@@ -7,6 +7,7 @@ refused here, one that is elsewhere is looked at by the node that runs it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.db import transaction
 from catalog.domain.facts import ModelFacts
 from catalog.models import Model, Organisation, Profile, Project, Provider, Team
 from catalog.services import profiles, rows, weights
+from catalog.signals import model_changing
 from llmgw_site.lib.errors import Kind, Refused
 
 FIELDS = frozenset(
@@ -127,7 +129,10 @@ def add_model(
 
 
 def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
-    """Change fields of a model. Another weights_path is looked at like a new one; what was known of the old one goes."""
+    """Change fields of a model. Another weights_path is looked at like a new one; what was known of the old one goes.
+
+    Raises Refused, also what the floors above have against it (`signals.model_changing`).
+    """
     rows.known(changes, FIELDS, noun="model")
     if model.external:
         only_external(model.name, changes)
@@ -142,6 +147,11 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
         changes.setdefault("weights_size", size)
         changes.setdefault("weights_sha256", "")
         changes["facts"] = facts.as_dict() if facts else {}
+    asked = copy(model)
+    for name, value in changes.items():
+        setattr(asked, name, value)
+    rows.check(asked)
+    model_changing.send(sender=Model, model=model, asked=asked)
     return rows.change(model, changes, actor=actor, message=f"model {model.name} changed", why=why)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cluster.domain.draft import Draft
 from cluster.domain.feasible import Answer
-from cluster.domain.place import FAILED_THERE, NoPlace
+from cluster.domain.nowhere import FAILED_THERE
+from cluster.domain.place import NoPlace
 from cluster.domain.plan import SURGE, Remember, Renew, Wait, old, outdated, running
 from cluster.domain.refusals import Verdict, feasible
 from cluster.domain.restart import given_up

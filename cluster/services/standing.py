@@ -8,9 +8,11 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
+from django.dispatch import receiver
 
 from catalog.models import Model
 from catalog.services import events, served
+from catalog.signals import model_changing
 from cluster import selectors, signals
 from cluster.domain.board import Board
 from cluster.domain.parking import unparked
@@ -89,17 +91,24 @@ def scale(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
     """Set how many replicas a model has at least and at most, and when one on demand rests: `replicas`,
     `max_replicas`, `rest_after`, each of them optional.
 
-    Raises Refused `min_not_placeable` if more replicas are wanted than find a place now, or could be given one.
+    Raises Refused `min_not_placeable`, see `vet_size`.
     """
     if "replicas" in changes and "max_replicas" not in changes and model.max_replicas is not None:
         changes["max_replicas"] = max(model.max_replicas, changes["replicas"])
-    least, most = changes.get("replicas", model.replicas), changes.get("max_replicas", model.max_replicas)
-    if model.enabled and not model.external and least > model.replicas:
-        found, wait = _placed(model, least, most)
-        if wait:
-            text = f"{model.name} cannot have {least} replicas now, {found} of them have a place: {wait}"
-            raise Refused(Kind.CONFLICT, "min_not_placeable", text, param="replicas", extra={"placeable": found})
     return served.update(actor=actor, model=model, why=why, **changes)
+
+
+@receiver(model_changing)
+def vet_size(*, model: Model, asked: Model, **kwargs: Any) -> None:
+    """Refuse a larger minimum that placement cannot meet, whoever sets it and however: `min_not_placeable`, with how many
+    replicas find a place now, or could be given one, and why not more."""
+    least = asked.replicas
+    if not asked.enabled or asked.external or least <= model.replicas:
+        return
+    found, wait = _placed(asked)
+    if wait:
+        text = f"{model.name} cannot have {least} replicas now, {found} of them have a place: {wait}"
+        raise Refused(Kind.CONFLICT, "min_not_placeable", text, param="replicas", extra={"placeable": found})
 
 
 def target(*, actor: str, model: Model, tps: float, why: str = "") -> Sized:
@@ -119,6 +128,8 @@ def target(*, actor: str, model: Model, tps: float, why: str = "") -> Sized:
     try:
         row = scale(actor=actor, model=model, replicas=replicas, why=why or f"sized for {tps:g} tokens/s")
     except Refused as refused:
+        if refused.code != "min_not_placeable":
+            raise
         placeable = (refused.extra or {}).get("placeable", 0)
         text = f"{tps:g} tokens/s take {replicas} replicas of {each:g} each, and there is room for {placeable}"
         raise Refused(
@@ -136,13 +147,14 @@ def _each(view: ModelView) -> float:
     return 0.0
 
 
-def _placed(model: Model, least: int, most: int | None) -> tuple[int, str]:
-    """How many replicas of a model the reconciler would have at once if it had to have `least`, and why not all of them.
+def _placed(row: Model) -> tuple[int, str]:
+    """How many replicas of a model the reconciler would have at once if it were to be as this row says, and why not all of
+    them.
 
     Decided without any lock: what is written later is an order, and the reconciler does what it can.
     """
-    world, view = _now(model)
-    asked = replace(view, base=least, most=most)
+    world, view = _now(row)
+    asked = replace(view, enabled=True, base=row.replicas, most=row.max_replicas)
     world = replace(world, models=tuple(asked if item.id == view.id else item for item in world.models))
     plan: Plan = reconcile(world, selectors.database_now())
     there = len(running(Board(world), view.id))

@@ -195,10 +195,24 @@ def test_a_refusal_is_an_error_of_its_field(
     assert not Event.objects.exists()
 
 
+def test_a_minimum_that_finds_no_place_is_refused_in_the_form_and_nothing_is_changed(console: Client) -> None:
+    model = a_model()
+    profile = Profile.objects.get()
+    form = {"name": "other", "replicas": 2, "enabled": "on", "weights_path": model.weights_path}
+    profiles = inline(
+        {"id": profile.pk, "model": model.pk, "name": "default", "threads": 3, "memory": 1 << 26}, initial=1
+    )
+    response = console.post(url("model", model.pk, "change"), {**form, **profiles}, follow=True)
+    assert "cannot have 2 replicas now, 0 of them have a place: the cluster has no node" in response.content.decode()
+    model.refresh_from_db()
+    profile.refresh_from_db()
+    assert (model.name, model.replicas, profile.threads) == ("tiny", 1, 0)
+
+
 def test_a_model_and_its_profiles_are_changed_by_their_services(console: Client) -> None:
     model = a_model()
     profile = Profile.objects.get()
-    form = {"name": "tiny", "replicas": 2, "enabled": "on", "weights_path": model.weights_path}
+    form = {"name": "tiny", "replicas": 1, "max_replicas": 2, "enabled": "on", "weights_path": model.weights_path}
     profiles = inline(
         {"id": profile.pk, "model": model.pk, "name": "default", "threads": 3, "memory": 1 << 26},
         {"name": "new", "model": model.pk, "memory": 1 << 26},
@@ -207,7 +221,7 @@ def test_a_model_and_its_profiles_are_changed_by_their_services(console: Client)
     response = console.post(url("model", model.pk, "change"), {**form, **profiles})
     assert response.status_code == 302, problems(response)
     changed = {event.kind: event.after for event in Event.objects.filter(actor="user:root")}
-    assert changed["model_changed"] == {"replicas": 2}
+    assert changed["model_changed"] == {"max_replicas": 2}
     assert changed["profile_changed"] == {"threads": 3}
     assert changed["profile_added"]["name"] == "new"
     gone = inline(

@@ -35,7 +35,7 @@ MATRIX: list[tuple[str, str, Any, str, int]] = [
     ("GET", "models", None, "view_model", 200),
     ("GET", "models/tiny", None, "view_model", 200),
     ("POST", "models", {"name": "m", "weights_path": "/x.gguf", "weights_size": 64}, "add_model", 201),
-    ("PATCH", "models/tiny", {"replicas": 2}, "change_model", 200),
+    ("PATCH", "models/tiny", {"max_replicas": 2}, "change_model", 200),
     ("DELETE", "models/tiny", None, "delete_model", 204),
     ("POST", "models/tiny/enable", {}, "change_model", 200),
     ("POST", "models/tiny/disable", {}, "change_model", 200),

@@ -151,9 +151,9 @@ def test_two_people_change_different_fields_and_both_succeed() -> None:
     a_model()
     ann, bob = Model.objects.get(), Model.objects.get()
     served.update(actor="user:ann", model=ann, description="by ann")
-    served.update(actor="user:bob", model=bob, replicas=3)
+    served.update(actor="user:bob", model=bob, max_replicas=3)
     row = Model.objects.get()
-    assert (row.description, row.replicas) == ("by ann", 3)
+    assert (row.description, row.max_replicas) == ("by ann", 3)
 
 
 def test_an_unknown_field_is_refused_not_ignored() -> None:
@@ -222,7 +222,7 @@ def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_log_of_a_model_says_what_was_changed_of_it_and_of_its_profiles() -> None:
-    model = a_model("chat")
+    model = a_model("chat", replicas=3)
     served.update(actor=ACTOR, model=model, priority_class="critical", replicas=2, description="x" * 100)
     profiles.update(actor=ACTOR, profile=model.profiles.get(), threads=4, args=["-b", "64"], labels={})
     served.disable(actor=ACTOR, model=model)
@@ -230,5 +230,5 @@ def test_the_log_of_a_model_says_what_was_changed_of_it_and_of_its_profiles() ->
     assert said[:3] == [
         "model chat disabled",
         "profile default of chat changed: threads 0 → 4, args none → ['-b', '64']",
-        "model chat changed: description, replicas 1 → 2, priority_class none → critical",
+        "model chat changed: description, replicas 3 → 2, priority_class none → critical",
     ]

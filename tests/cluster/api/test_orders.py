@@ -60,6 +60,18 @@ def test_orders_answer_what_will_be(admin: Client) -> None:
     assert post(admin, "restart", name="nobody").status_code == 404
 
 
+def test_a_min_that_finds_no_place_is_refused_as_a_change_of_the_model_too(admin: Client) -> None:
+    a_ready_replica()
+    answer = admin.patch("/api/v1/models/small", {"replicas": 400, "description": "d"}, content_type="application/json")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (409, "min_not_placeable", "replicas")
+    assert "small cannot have 400 replicas now" in error["message"]
+    told = admin.get("/api/v1/models/small").json()
+    assert (told["replicas"], told["description"]) == (1, "")
+    answer = admin.patch("/api/v1/models/small", {"replicas": 2}, content_type="application/json")
+    assert (answer.status_code, answer.json()["replicas"]) == (200, 2)
+
+
 def test_why_tells_status_standing_waits_and_decisions(admin: Client) -> None:
     row = a_model_row()
     ModelStanding.objects.create(model=row, parked_at=1.0, failures=5, parked_code="engine_start_failed")

@@ -9,8 +9,9 @@ from django.db import connection
 
 from catalog.models import Event, Model, Profile
 from catalog.selectors import events_about
+from catalog.services import served
 from cluster import selectors
-from cluster.models import ModelStanding, Replica
+from cluster.models import ModelStanding, Node, Replica
 from cluster.services import standing
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB
@@ -129,6 +130,29 @@ def test_a_min_that_finds_no_place_is_refused_with_the_reason_and_how_many_do() 
     row.model.refresh_from_db()
     assert row.model.replicas == 1
     assert standing.scale(actor=ACTOR, model=row.model, replicas=placeable).replicas == placeable
+
+
+def test_a_min_is_vetted_whoever_sets_it() -> None:
+    _, row = a_ready_replica()
+    model = row.model
+    with pytest.raises(Refused) as refused:
+        served.update(actor=ACTOR, model=model, replicas=50, description="larger")
+    assert refused.value.code == "min_not_placeable"
+    model.refresh_from_db()
+    assert (model.replicas, model.description) == (1, "")
+    assert served.update(actor=ACTOR, model=model, replicas=2).replicas == 2
+    Node.objects.update(maintenance="cordoned")
+    served.update(actor=ACTOR, model=model, replicas=2, description="as many as before")
+    assert served.update(actor=ACTOR, model=model, replicas=1).replicas == 1
+    served.update(actor=ACTOR, model=model, replicas=9, enabled=False)  # nothing of it shall run now
+
+
+def test_one_that_is_enabled_with_a_larger_min_is_vetted_as_what_it_will_be() -> None:
+    model, machine = a_model_row(enabled=False), Machine()
+    machine.heartbeat()
+    with pytest.raises(Refused, match="cannot have 50 replicas"):
+        served.update(actor=ACTOR, model=model, replicas=50, enabled=True)
+    assert served.update(actor=ACTOR, model=model, replicas=2, enabled=True).enabled
 
 
 def test_scale_raises_the_maximum_with_the_minimum_and_sets_rest() -> None:
