@@ -35,6 +35,20 @@ def look(state: str) -> str:
     return LOOKS.get(str(state), "off")
 
 
+MARKS = {
+    "replica_ready": "ok", "model_added": "ok", "model_enabled": "ok", "replica_failed": "bad", "replica_preempted": "warn",
+    "model_waits": "warn", "replica_placed": "busy", "replica_renewed": "busy", "model_retry": "busy", "model_restart": "busy",
+    "room_kept": "warn",
+}  # fmt: skip
+"""How a line of the decision log is marked, by its kind; its words say the same."""
+
+
+@register.filter
+def mark(kind: str) -> str:
+    """The CSS class of a line of the decision log; `off` for what is only to be known."""
+    return MARKS.get(str(kind), "off")
+
+
 @register.filter
 def state(value: str) -> SafeString:
     """A state as mark and word."""

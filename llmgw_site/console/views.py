@@ -47,6 +47,16 @@ class CardView:
     def memory_percent(self) -> float | None:
         return percent(self.memory_used, self.memory_total)
 
+    @property
+    def foreign_percent(self) -> float | None:
+        """Of its memory in use, so much is other programs'."""
+        return percent(min(self.memory_foreign or 0, self.memory_used or 0), self.memory_total)
+
+    @property
+    def own_percent(self) -> float | None:
+        """The rest of what is in use: of our engines, and of the driver."""
+        return None if self.memory_percent is None else self.memory_percent - (self.foreign_percent or 0.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:

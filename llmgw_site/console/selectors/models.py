@@ -10,11 +10,16 @@ from catalog.models import Event, Model
 from catalog.selectors import events_about
 from cluster.domain.headroom import Headroom, headroom
 from cluster.domain.plan import Wait
+from cluster.domain.scale import load_of
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView as Picture
 from cluster.domain.types import ReplicaView as Shares
 from cluster.models import Replica
 from cluster.selectors import database_now, from_unix, replica_view, statuses, world
+from llmgw_site.console.figures import percent
+from llmgw_site.console.gauge import Gauge, gauge, pips
+from llmgw_site.console.placement import NodeMap, node_maps
+from llmgw_site.console.selectors.quotas import scopes
 from llmgw_site.console.views import ModelView
 from llmgw_site.lib.units import format_seconds
 
@@ -23,7 +28,11 @@ NEWEST = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaRow:
-    """A replica with what it holds. `reserved`: bytes of its nodes' memory, `cores` 0: as many as the node takes."""
+    """A replica with what it holds. `reserved`: bytes of its nodes' memory, `cores` 0: as many as the node takes.
+
+    `cpu`: cores that it kept busy, of `cpu_of`: those reserved for it, else all of its node. `told_at`: when its node told
+    that and `memory`.
+    """
 
     id: str
     node: str
@@ -42,7 +51,18 @@ class ReplicaRow:
     cards: int
     in_flight: int
     slots: int | None
+    cpu: float | None
+    cpu_of: int
+    told_at: datetime | None
     notes: tuple[str, ...]
+
+    @property
+    def cpu_percent(self) -> float | None:
+        return percent(self.cpu, self.cpu_of)
+
+    @property
+    def memory_percent(self) -> float | None:
+        return percent(self.memory, self.reserved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +79,16 @@ class ModelCard:
     parked: bool
     failing: bool
     each: float  # tokens a second of one replica; 0: not measured
+    owner: str  # path of its scope; empty: nobody's
+    pips: tuple[str, ...]
+    gauge: Gauge | None
+    nodes: tuple[NodeMap, ...]
+    other_nodes: int
+
+    @property
+    def room_is_new(self) -> bool:
+        """Whether what stands in the way of one more is not said above already."""
+        return self.room.message != self.view.status.reason
 
 
 ModelRow = Model
@@ -92,6 +122,12 @@ def model_card(model_id: str) -> ModelCard | None:
         in_flight=sum(item.in_flight for item in replicas),
         embeddings=row.embeddings,
     )
+    room = headroom(picture, model, now)
+    more: dict[str, int] = {}
+    for place in room.places:
+        more[place.node] = more.get(place.node, 0) + place.count
+    ready = [item for item in picture.of_model(model_id) if picture.state(item) is ReplicaState.READY and item.run]
+    maps, others = node_maps(picture, model, more)
     return ModelCard(
         row=row,
         view=view,
@@ -100,11 +136,16 @@ def model_card(model_id: str) -> ModelCard | None:
         standing=_standing(model),
         replicas=replicas,
         waits=tuple(item for item in plan.waits if item.model_id == model_id and item.message != status.reason),
-        room=headroom(picture, model, now),
+        room=room,
         decisions=list(events_about(model_id)[:NEWEST]),
         parked=model.standing.parked_at is not None,
         failing=any(item.state in (ReplicaState.FAILED, ReplicaState.BACKOFF) for item in replicas),
         each=max((item.measured_tps for item in row.profiles.all() if item.enabled), default=0.0),
+        owner=dict(scopes()).get(model.owner, "") if model.owner else "",
+        pips=pips(model, status.ready, status.wanted),
+        gauge=gauge(picture, model, load_of(model, ready), now),
+        nodes=maps,
+        other_nodes=others,
     )
 
 
@@ -113,10 +154,16 @@ def scaling(model: Picture) -> str:
     if model.external:
         return "a provider answers for it"
     if model.on_demand:
-        return f"on demand, at most {model.limit}, rests after {format_seconds(model.rest_after)} without a request"
+        return f"on demand, at most {_replicas(model.limit)}, rests after {format_seconds(model.rest_after)} without a request"
     if not model.limit:
         return "no replicas"
-    return f"{model.base} always" if model.limit == model.base else f"{model.base} to {model.limit} by its load"
+    if model.limit == model.base:
+        return f"{_replicas(model.base)} always"
+    return f"{model.base} to {_replicas(model.limit)} by its load"
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
 
 
 def _standing(model: Picture) -> tuple[str, ...]:
@@ -165,5 +212,8 @@ def _replica(row: Replica, model: Picture, state: ReplicaState) -> ReplicaRow:
         cards=len(shares.cards),
         in_flight=row.in_flight,
         slots=row.slots,
+        cpu=row.cpu,
+        cpu_of=sum(item.cores for item in shares.shares) or int(row.node.hardware.get("cores") or 0),
+        told_at=row.node.last_seen_at,
         notes=tuple(notes),
     )

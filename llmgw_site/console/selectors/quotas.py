@@ -17,6 +17,17 @@ __all__ = ["QuotaField", "QuotaLine", "QuotaPage", "QuotaRow", "find_scope", "qu
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuotaBar:
+    """What a scope holds of a thing, as parts of the larger of its limit, its guarantee and what it holds, in percent."""
+
+    within: float  # its guarantee, or what nobody else has a claim to
+    borrowed: float
+    over: float  # its limit
+    guarantee: float | None  # where it ends
+    limit: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuotaLine:
     """One thing of a scope or of the fleet, in words. Empty: nothing is said of it."""
 
@@ -25,7 +36,8 @@ class QuotaLine:
     guarantee: str
     limit: str
     borrowed: str = ""
-    used: float | None = None  # percent of the limit, else of the guarantee
+    used: float | None = None  # of the fleet: percent that is guaranteed
+    bar: QuotaBar | None = None  # of a scope, where there is a guarantee, a limit or something borrowed
     look: str = ""
 
 
@@ -139,15 +151,29 @@ def _row(account: Account, found: Books) -> QuotaRow:
 
 def _line(account: Account, key: str) -> QuotaLine:
     held, limit, guarantee = account.held.get(key, 0), account.limit.get(key), account.guarantee.get(key)
-    bound = guarantee if limit is None else limit
+    borrowed, known = account.borrowed.get(key, 0), guarantee is not None or limit is not None
     return QuotaLine(
         title=title(key),
         held=short(key, held),
         guarantee="" if guarantee is None else short(key, guarantee),
         limit="" if limit is None else short(key, limit),
-        borrowed=short(key, account.borrowed[key]) if account.borrowed.get(key) else "",
-        used=None if bound is None else 100.0 if held >= bound else percent(held, bound),
+        borrowed=short(key, borrowed) if borrowed else "",
+        bar=quota_bar(held, borrowed, guarantee, limit) if known or borrowed else None,
         look="" if limit is None or held < limit or not held else "warn" if held == limit else "bad",
+    )
+
+
+def quota_bar(held: int, borrowed: int, guarantee: int | None, limit: int | None) -> QuotaBar:
+    """What is over the limit is drawn as such, whether borrowed or not."""
+    top = max(held, guarantee or 0, limit or 0, 1)
+    over = 0 if limit is None else max(0, held - limit)
+    within = min(held - borrowed, held - over)
+    return QuotaBar(
+        within=percent(within, top) or 0.0,
+        borrowed=percent(held - over - within, top) or 0.0,
+        over=percent(over, top) or 0.0,
+        guarantee=None if guarantee is None else percent(guarantee, top),
+        limit=None if limit is None else percent(limit, top),
     )
 
 

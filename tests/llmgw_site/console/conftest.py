@@ -115,7 +115,7 @@ class Cluster:
     def _ready(row: Replica, in_flight: int) -> ReplicaReport:
         return ReplicaReport(
             replica_id=row.id, generation=row.generation, state="ready", pid=1, port=1, context=2048, slots=2,
-            memory=300 << 20, in_flight=in_flight,
+            memory=300 << 20, cpu=1.0, in_flight=in_flight,
         )  # fmt: skip
 
 

@@ -39,7 +39,8 @@ def send(client: Client, model: Model, verb: str, **form: str) -> str:
 
 def test_the_card_shows_replicas_room_and_decisions(admin: Client, model: Model) -> None:
     text = text_of(admin, f"/admin/model/{model.pk}")
-    for words in ("1 of 1 ready, standard, 1 always", "alpha", "default", "300.0 MiB of", "1 of 2", "Room for more",
+    for words in ("State ready 1 of 1 ready", "Scaling 1 replica always", "Class Standard", "Owner Nobody", "alpha", "default",
+                  "25 % of 4 cores of the node told", "300.0 MiB of", "1 of 2", "Room for more", "1 replica here,", "more fit",
                   "its maximum allows 0 more", "A replica of chat is placed on node alpha", "50 tokens/s"):  # fmt: skip
         assert words in text, words
     part = admin.get(f"/admin/model/{model.pk}?parts=1")
@@ -104,7 +105,7 @@ def test_a_parked_model_says_so_with_its_cause_and_is_tried_again(admin: Client,
     text = text_of(admin, f"/admin/model/{model.pk}")
     assert "Parked. " in text
     assert "the file is broken" in text
-    assert "parked since" in text
+    assert "Parked since" in text
     assert "chat is tried again." in send(admin, model, "retry")
     assert ModelStanding.objects.get().parked_at is None
 
@@ -113,5 +114,5 @@ def test_at_rest_it_says_what_starts_it(admin: Client, cluster: Cluster) -> None
     model = cluster.model("sleepy", ready=False, replicas=0, max_replicas=2)
     text = text_of(admin, f"/admin/model/{model.pk}")
     assert "At rest. The model sleepy runs on demand and is at rest: a request starts it" in text
-    assert "on demand, at most 2, rests after 15 min 0 s without a request" in text
+    assert "On demand, at most 2 replicas, rests after 15 min 0 s without a request" in text
     assert Profile.objects.filter(model=model).count() == 1
