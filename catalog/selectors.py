@@ -50,6 +50,7 @@ def model_views() -> tuple[ModelView, ...]:
             priority_class=row.priority_class,
             scope_id=row.project_id or row.team_id or row.organisation_id or "",
             created_at=row.created_at.timestamp(),
+            updated_at=row.updated_at.timestamp(),
             weights_path=row.weights_path,
             weights_size=row.weights_size,
             weights_sha256=row.weights_sha256,

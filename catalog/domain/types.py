@@ -55,6 +55,7 @@ class ModelView:
     enabled: bool
     replicas: int  # that shall run whatever the load
     created_at: float
+    updated_at: float
     weights_path: str
     weights_size: int | None
     weights_sha256: str

@@ -20,7 +20,7 @@ PINNED = "pinned_elsewhere"
 NOT_NOW = frozenset(
     {
         "node_stale", "node_offline", "node_cordoned", "node_drained", "cards_in_maintenance", "cards_unhealthy",
-        "no_cores_now", "no_memory_now", "no_card_memory_now", "no_disk_now",
+        "no_cores_now", "no_memory_now", "no_card_memory_now", "no_disk_now", "no_weights_now",
     }
 )  # fmt: skip
 """Codes of what may change by itself; all others are for ever."""
@@ -106,8 +106,9 @@ def fits_now(room: Room, profile: ProfileView, model: ModelView | None = None) -
     """Whether `passing` has nothing to say. It is asked of thousands of nodes, so it works nothing else out."""
     if profile.threads > room.cores or profile.memory > room.memory:
         return False
-    if model is not None and model.weights and room.lacks_disk(model.weights, model.weights_size):
-        return False
+    if model is not None and model.weights:
+        if model.weights in room.node.lacks or room.lacks_disk(model.weights, model.weights_size):
+            return False
     return not profile.cards or holds(profile, left_now(room, profile))
 
 
@@ -121,11 +122,14 @@ def left_now(room: Room, profile: ProfileView) -> Sequence[int]:
 def passing(room: Room, profile: ProfileView, model: ModelView | None = None) -> str:
     """Why a profile cannot run on this node now, which could otherwise; empty if it can.
 
-    1. what the end of no replica mends: its disk, and cards that are in maintenance or unhealthy
+    1. what the end of no replica mends: weights that it lacks, its disk, and cards that are in maintenance or unhealthy
     2. what others use: cores, memory, cards
     """
-    if model is not None and room.lacks_disk(model.weights, model.weights_size):  # 1
-        return "no_disk_now"
+    if model is not None:  # 1
+        if model.weights in room.node.lacks:
+            return "no_weights_now"
+        if room.lacks_disk(model.weights, model.weights_size):
+            return "no_disk_now"
     if profile.cards:
         why = _cards_out(room, profile)
         if why:

@@ -190,4 +190,5 @@ _WORDS: dict[str, Words] = {
     "cards_unhealthy": _health,
     "no_card_memory_now": _card_memory_now,
     "no_disk_now": _disk,
+    "no_weights_now": lambda room, profile, model: f"it does not say that it has {model.weights if model else 'them'}",
 }

@@ -18,7 +18,9 @@ class Tally:
         self.counted: list[tuple[int, ReplicaView]] = []
         self._profile = profile
         self._memory, self._cores = room.memory, room.cores
-        self._never = room.lacks_disk(model.weights, model.weights_size) and (node.disk_free or 0) < model.weights_size
+        self._never = model.weights in node.lacks or (
+            room.lacks_disk(model.weights, model.weights_size) and (node.disk_free or 0) < model.weights_size
+        )
         self._left: dict[str, int] = {}
         self._each = self._enough = 0
         if profile.cards:

@@ -16,6 +16,7 @@ from catalog.domain.types import ModelView as CatalogModel
 from cluster.domain import explain, health
 from cluster.domain.amounts import scope_of
 from cluster.domain.explain import ModelStatus
+from cluster.domain.holdings import Holding
 from cluster.domain.modules import LEGACY_MODULES, ModuleReport, ModuleState
 from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
@@ -35,6 +36,7 @@ from cluster.domain.types import (
 )
 from cluster.models import ClusterIdentity, ClusterSetup, Job, ModelStanding, Node, Replica
 from cluster.selectors.fleet import NodeRow, node_rows
+from cluster.selectors.holdings import Holdings, sought
 from cluster.selectors.ways import Measured, measured, profile_view
 from cluster.selectors.ways import digest_of as digest_of
 from cluster.selectors.ways import serve_of as serve_of
@@ -85,7 +87,8 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     found = list(Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
     replicas, used = tuple(replica_view(row) for row in found), _used(found)
     held = _held(replicas)
-    nodes = tuple(node_view(node, setup, listening, now, held) for node in node_rows())
+    lies = Holdings([sought(item) for item in catalogue], now)
+    nodes = tuple(node_view(node, setup, listening, now, held, lies.of(node)) for node in node_rows())
     sizes = measured()
     models = tuple(
         _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
@@ -146,6 +149,8 @@ def _model_view(
         profiles=tuple(profiles),
         external=model.external,
         provider_enabled=model.provider_enabled,
+        weights=sought(model).name,
+        weights_size=model.weights_size or 0,
     )
 
 
@@ -206,9 +211,15 @@ def _held(replicas: Iterable[ReplicaView]) -> dict[str, int]:
 
 
 def node_view(
-    node: Node | NodeRow, setup: Setup, listening: health.Listening, now: float, held: Mapping[str, int] | None = None
+    node: Node | NodeRow,
+    setup: Setup,
+    listening: health.Listening,
+    now: float,
+    held: Mapping[str, int] | None = None,
+    lies: Holding | None = None,
 ) -> NodeView:
-    """`held`: bytes of each card that replicas hold, where decisions are made from the view."""
+    """`held`: bytes of each card that replicas hold; `lies`: weights that the node has and lacks. Both where decisions are
+    made from the view. The disk of a node that tells nothing of weights is not looked at: they may lie there already."""
     hardware: dict[str, Any] = node.hardware
     return NodeView(
         id=node.id,
@@ -218,13 +229,15 @@ def node_view(
         cores=hardware.get("cores", 0),
         memory_total=hardware.get("memory_total", 0),
         memory_available=hardware.get("memory_available", 0),
-        disk_free=hardware.get("disk_free"),
+        disk_free=None if lies is None else hardware.get("disk_free"),
         modules=_modules(node, setup),
         maintenance=node.maintenance,
         maintenance_why=node.maintenance_why,
         cards=tuple(_card_view(item, node.cards_maintenance, held or {}) for item in hardware.get("cards", ())),
         labels=node.labels,
         fabric=node.fabric,
+        weights=lies.has if lies is not None else frozenset(),
+        lacks=lies.lacks if lies is not None else frozenset(),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from django.db import connection
 
-_PLAIN = ("id", "name", "fabric", "maintenance", "maintenance_why", "last_seen_at", "hardware")
+_PLAIN = ("id", "name", "fabric", "maintenance", "maintenance_why", "weights_mark", "last_seen_at", "hardware")
 _COMMON = ("engines", "modules", "roles", "labels", "cards_maintenance")
 
 
@@ -23,6 +23,7 @@ class NodeRow:
     fabric: str
     maintenance: str
     maintenance_why: str
+    weights_mark: str
     last_seen_at: datetime | None
     hardware: dict[str, Any]
     engines: list[dict[str, Any]]
@@ -40,9 +41,10 @@ def node_rows() -> Iterator[NodeRow]:
         cursor.execute(f"SELECT {columns} FROM cluster_node WHERE removed_at IS NULL ORDER BY name, id")  # noqa: S608
         found = cursor.fetchall()
     read: dict[str, Any] = {}  # what is written in these columns: most nodes say the same
-    for node_id, name, fabric, maintenance, why, seen, hardware, *common in found:
+    for node_id, name, fabric, maintenance, why, mark, seen, hardware, *common in found:
         row = NodeRow()
         row.id, row.name, row.fabric, row.maintenance, row.maintenance_why = node_id, name, fabric, maintenance, why
+        row.weights_mark = mark
         row.last_seen_at = seen.replace(tzinfo=UTC) if seen is not None and seen.tzinfo is None else seen
         row.hardware = orjson.loads(hardware)
         for column, text in zip(_COMMON, common, strict=True):

@@ -36,7 +36,9 @@ ATTEMPTS = 3
 """Starts of an engine after which the job gives up; the node goes on trying."""
 GIVE_UP = 20.0
 """Seconds that "no node can ever run it" must stand before the job believes it: nodes may just be reporting in."""
-NEVER = frozenset({"no_suitable_node", "too_little_memory", "too_few_cores", "engine_missing", "engine_broken"})
+NEVER = frozenset(
+    {"no_suitable_node", "no_weights_now", "too_little_memory", "too_few_cores", "engine_missing", "engine_broken"}
+)
 HASH_LOOK = 1.0
 """Seconds to wait for a digest in one look; small files are done in the first."""
 SMOKE_TRY = 15.0

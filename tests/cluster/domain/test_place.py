@@ -9,8 +9,10 @@ import pytest
 
 from cluster.domain.board import Board
 from cluster.domain.place import NoPlace, Placement, Placer, Ranked, ranks
+from cluster.domain.plan import Plan
+from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Share, World
+from cluster.domain.types import Claim, Klass, ModelView, NodeView, ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica
 
@@ -175,6 +177,25 @@ def test_weights_that_are_not_there_need_disk(fields: dict[str, Any], code: str)
     assert (found.code if isinstance(found, NoPlace) else "") == code
     if isinstance(found, NoPlace):
         assert "the weights need 5.0 GiB of disk and 4.0 GiB are free" in found.message
+
+
+def test_a_node_that_lacks_the_weights_is_refused_with_words_and_nobody_gives_way_there() -> None:
+    model = a_model(weights="/m.gguf of 5 bytes", weights_size=5, klass=Klass.CRITICAL)
+    lacking = frozenset({model.weights})
+    nodes = (a_node("a", memory=64 * GIB, lacks=lacking), a_node("b"))
+    assert placed(World(nodes=nodes), model)[0] == "b"
+    other = a_model("other", klass=Klass.OPPORTUNISTIC)
+    full = a_replica(other, nodes[0], reserved=50 * GIB)
+    found = refused(World(models=(model, other), nodes=nodes[:1], replicas=(full,)), model)
+    assert (found.code, found.waits, found.busy) == ("no_weights_now", True, False)
+    assert "a: it does not say that it has /m.gguf of 5 bytes" in found.message
+
+
+def test_what_runs_on_a_node_whose_weights_have_gone_is_left_alone() -> None:
+    model = a_model(weights="w")
+    node = a_node(lacks=frozenset({"w"}))
+    world = World(models=(model,), nodes=(node,), replicas=(a_replica(model, node),))
+    assert reconcile(world, 0.0) == Plan()
 
 
 def test_labels_of_a_profile_are_asked_of_the_node() -> None:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from catalog.models import Model
 from cluster import selectors, signals
-from cluster.models import Node
+from cluster.models import Node, Replica
+from cluster.selectors import holdings
 from cluster.services import nodes
 from cluster.wire import Wanted, WeightsReport, from_dict, to_dict
-from tests.cluster.rows import Machine
+from llmgw_site.lib.units import GIB
+from routing.selectors import compile_snapshot
+from tests.cluster.rows import HARDWARE, Machine, a_model_row, tick
+from workers.agent.weights import Holdings
 
 pytestmark = pytest.mark.django_db
 PATH = "/api/v1/agent/heartbeat"
@@ -87,3 +99,131 @@ def test_another_report_is_news_for_the_reconciler_and_the_same_one_is_none(
             assert heard == [machine.node.id] * count
     finally:
         signals.observed.disconnect(take)
+
+
+@pytest.fixture(autouse=True)
+def unread() -> Iterator[None]:
+    """What another test's nodes told is no matter of this one."""
+    holdings._reports.clear()
+    yield
+    holdings._reports.clear()
+
+
+class Place:
+    """A node's agent as far as weights go: it looks at its own disk for what the snapshot names, and tells it."""
+
+    def __init__(self, name: str, memory: int = 8 * GIB) -> None:
+        self.machine = Machine(name)
+        self.holdings = Holdings(news=lambda: None)
+        self.hardware = replace(HARDWARE, memory_total=memory, memory_available=memory, disk_free=100 * GIB)
+
+    def beat(self) -> None:
+        """Look, and tell until the controllers hold it."""
+        snapshot = compile_snapshot(now=selectors.database_now())
+        self.holdings.ask(item.weights for item in snapshot.models)
+        self.holdings.look()
+        for _ in range(2):
+            self.machine.node.refresh_from_db()
+            beat = self.machine.beat(
+                hardware=self.hardware, weights_mark=self.holdings.mark, weights=self.holdings.to_tell
+            )
+            wanted = nodes.heartbeat(node=self.machine.node, beat=beat, now=selectors.database_now())
+            self.holdings.answered(wanted, beat)
+        assert self.holdings.to_tell is None
+
+
+def where(name: str) -> list[str]:
+    return sorted(Replica.objects.filter(model__name=name, run=True).values_list("node__name", flat=True))
+
+
+def settle(name: str) -> None:
+    """Let the model have changed last so long ago that every node that tells has told of it by now."""
+    Model.objects.filter(name=name).update(updated_at=timezone.now() - timedelta(seconds=60))
+
+
+def test_a_model_lands_on_the_node_that_holds_its_file(tmp_path: Path) -> None:
+    """Each agent looks by itself at the path that the snapshot names; the file comes between the two looks."""
+    file = tmp_path / "m.gguf"
+    large, small = Place("large", 64 * GIB), Place("small", 8 * GIB)
+    a_model_row("m", weights_path=str(file), weights_size=4)
+    large.beat()
+    file.write_bytes(b"GGUF")
+    small.beat()
+    tick()
+    assert where("m") == ["small"]  # with spread, `large` has more room
+
+
+def test_a_new_model_waits_for_the_word_of_nodes_that_tell_and_is_placed_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    large, small = Place("large", 64 * GIB), Place("small", 8 * GIB)
+    a_model_row("first", weights_path="/first.gguf", replicas=0)
+    large.beat()
+    small.beat()
+    a_model_row("m", weights_path=str(file), weights_size=4)
+    tick()
+    assert where("m") == []
+    now = selectors.database_now()
+    _, statuses = selectors.statuses(selectors.world(now), now)
+    status = next(item for item in statuses.values() if item.name == "m")
+    assert status.code == "no_weights_now"
+    assert f"it does not say that it has {file} of 4 bytes" in status.reason
+    file.write_bytes(b"GGUF")
+    small.beat()
+    tick()
+    assert where("m") == ["small"]
+
+
+def test_a_node_that_never_tells_of_a_path_is_waited_for_no_longer_than_a_while() -> None:
+    place = Place("one")
+    a_model_row("first", replicas=0)
+    place.beat()
+    a_model_row("m")
+    place.machine.node.refresh_from_db()
+    place.machine.heartbeat(hardware=place.hardware, weights_mark=place.holdings.mark)
+    tick()
+    assert where("m") == []
+    settle("m")
+    tick()
+    assert where("m") == ["one"]
+
+
+def test_nodes_that_tell_nothing_are_treated_as_before_whatever_their_disk() -> None:
+    """They are of an older version, and may have the file: nobody knows. HARDWARE has no byte of disk."""
+    machine = Machine("old")
+    a_model_row("m", weights_size=GIB)
+    machine.heartbeat()
+    tick()
+    assert where("m") == ["old"]
+    view = selectors.world().nodes[0]
+    assert (view.disk_free, view.weights, view.lacks) == (None, frozenset(), frozenset())
+
+
+def test_reports_are_read_when_they_are_new_and_shared_by_who_says_the_same(tmp_path: Path) -> None:
+    places = [Place(f"n{n}") for n in range(3)]
+    a_model_row("m", weights_path=str(tmp_path / "m.gguf"), replicas=0)
+    for place in places:
+        place.beat()
+    now = selectors.database_now()
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as found:
+            selectors.world(now)
+        return len(found)
+
+    holdings._reports.clear()
+    first, second = queries(), queries()
+    assert first == second + 2
+    kept = [holdings._reports[place.machine.node.id][1] for place in places]
+    assert kept[0] is kept[1] is kept[2]
+    (tmp_path / "m.gguf").write_bytes(b"x" * 1000)
+    places[0].holdings.look()
+    places[0].machine.node.refresh_from_db()
+    places[0].machine.heartbeat(weights_mark="new", weights=places[0].holdings._looked[1])
+    assert queries() == first
+    assert queries() == second
+    views = {view.name: view for view in selectors.world(now).nodes}
+    assert [bool(views[name].weights) for name in ("n0", "n1", "n2")] == [True, False, False]
+    Node.objects.all().update(removed_at=timezone.now())
+    Place("another").beat()
+    selectors.world(now)
+    assert list(holdings._reports) == [Node.objects.get(name="another").id]

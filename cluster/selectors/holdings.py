@@ -1,0 +1,103 @@
+"""What nodes report of weights, as decisions are made from it.
+
+Reports are long and seldom new, and many nodes say the same: each is read once, and what follows from it is worked out
+once for as long as the models are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+import orjson
+from django.db import connection
+
+from catalog.domain.types import ModelView
+from cluster.domain.holdings import ASKED_FOR, Holding, Lie, Sought, holding
+from cluster.models import Node
+
+_AT_ONCE = 500
+"""Reports that are read in one query."""
+
+
+class Told(Protocol):
+    """Of a node's row, what is looked at here."""
+
+    id: str
+    weights_mark: str
+
+
+class _Report:
+    """One report, of all nodes that say it. `made`: what follows from it, and for which models."""
+
+    __slots__ = ("__weakref__", "made", "told")
+
+    def __init__(self, text: str) -> None:
+        self.told = {item["path"]: Lie(size=item["size"], folder=item["folder"]) for item in orjson.loads(text)}
+        self.made: tuple[object, Holding] = (None, Holding())
+
+
+_reports: dict[str, tuple[str, _Report]] = {}
+"""By node id: the mark of the report that was read last, and the report."""
+_same: WeakValueDictionary[str, _Report] = WeakValueDictionary()
+"""Reports by what they say."""
+_last_basis: object = None
+
+
+def sought(model: ModelView) -> Sought:
+    return Sought(path=model.weights_path, size=model.weights_size or 0, changed_at=model.updated_at)
+
+
+class Holdings:
+    """What nodes have of the weights of these models at this moment."""
+
+    def __init__(self, models: Iterable[Sought], now: float) -> None:
+        global _last_basis
+        self._sought = tuple(sorted((item for item in models if item.path), key=lambda item: item.name))
+        self._now = now
+        basis = tuple((item.path, item.size, now - item.changed_at < ASKED_FOR) for item in self._sought)
+        self._basis = _last_basis = _last_basis if _last_basis == basis else basis  # so that it is compared at a glance
+        self._read = False
+
+    def of(self, node: Told) -> Holding | None:
+        """None: the node tells nothing. Some queries where a report is new, else none."""
+        if not node.weights_mark:
+            return None
+        kept = _reports.get(node.id)
+        if (kept is None or kept[0] != node.weights_mark) and not self._read:
+            self._read = True
+            _read_new()
+            kept = _reports.get(node.id)
+        if kept is None:
+            return None  # taken out at this moment
+        basis, found = kept[1].made
+        if basis is not self._basis:
+            found = holding(kept[1].told, self._sought, self._now)
+            kept[1].made = self._basis, found
+        return found
+
+
+def _read_new() -> None:
+    """Read the reports that are new; forget those of nodes that are gone."""
+    global _reports
+    telling = Node.objects.filter(removed_at__isnull=True).exclude(weights_mark="").order_by()
+    marks = dict(telling.values_list("id", "weights_mark"))
+    found = {node_id: _reports[node_id] for node_id in marks if node_id in _reports}
+    new = [node_id for node_id, mark in marks.items() if node_id not in found or found[node_id][0] != mark]
+    for start in range(0, len(new), _AT_ONCE):
+        found |= _rows(new[start : start + _AT_ONCE])
+    _reports = found
+
+
+def _rows(node_ids: Sequence[str]) -> dict[str, tuple[str, _Report]]:
+    found = {}
+    with connection.cursor() as cursor:
+        asked = ", ".join(["%s"] * len(node_ids))
+        cursor.execute(f"SELECT id, weights_mark, weights FROM cluster_node WHERE id IN ({asked})", list(node_ids))  # noqa: S608
+        for node_id, mark, text in cursor.fetchall():
+            report = _same.get(text)
+            if report is None:
+                report = _same[text] = _Report(text)
+            found[node_id] = mark, report
+    return found
