@@ -246,7 +246,9 @@ class Heartbeat:
     modules: tuple[ModuleReport, ...] = ()  # none: a node of before modules; it runs inference, router and edge
     roles: tuple[str, ...] = ()  # of its own settings, whatever the cluster setup says
     map_version: str = ""  # that the node holds
-    weights_mark: str = ""  # names what lies there of the models' weights; empty: a node that does not look
+    weights_mark: str | None = (
+        None  # names what lies there of the models' weights; empty: it has not looked yet; None: it never looks
+    )
     weights: tuple[WeightsReport, ...] | None = None  # that itself, where the controllers hold it under another mark
 
 

@@ -262,9 +262,9 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
         "roles": [role[:40] for role in beat.roles[: members.MOST_MODULES]],
         "map_version": beat.map_version[:100],
     }
-    if not beat.weights_mark:
+    if beat.weights_mark is None:
         fields["weights_mark"] = ""
-    elif beat.weights is not None:
+    elif beat.weights_mark and beat.weights is not None:
         fields |= {"weights": _weights(beat.weights), "weights_mark": beat.weights_mark[:64]}
     if is_address(beat.address):
         fields["address"] = beat.address.rstrip("/")

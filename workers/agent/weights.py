@@ -99,10 +99,10 @@ class Holdings:
         self._news = news
         self._paths: tuple[str, ...] = ()
         self._patient = Patient(self._look, _NOTHING, name="weights")
-        self._looked = _NOTHING
+        self._looked: _Looked | None = None
         self._kept: str | None = None  # mark of what the controllers hold, as they said last
         self.mark = ""
-        """Names what lies here; empty: nothing is looked for, or was looked at yet."""
+        """Names what lies here; empty: nothing was looked at yet."""
 
     def ask(self, paths: Iterable[str]) -> None:
         """Look for these from now on. What is no plain absolute path is left out."""
@@ -114,7 +114,7 @@ class Holdings:
         due = 0.0
         while True:
             try:
-                if time.monotonic() >= due or self._paths != self._looked[0]:
+                if time.monotonic() >= due or self._looked is None or self._paths != self._looked[0]:
                     due = time.monotonic() + EVERY
                     if await asyncio.to_thread(self.look):
                         self._news()
@@ -129,13 +129,13 @@ class Holdings:
             return False
         self._looked, before = looked, self.mark
         told = [(item.path, item.size, item.folder) for item in looked[1]]
-        self.mark = hashlib.sha256(orjson.dumps(told)).hexdigest()[:32] if told else ""
+        self.mark = hashlib.sha256(orjson.dumps(told)).hexdigest()[:32]
         return self.mark != before
 
     @property
     def to_tell(self) -> tuple[WeightsReport, ...] | None:
         """What lies here, where the controllers hold something else."""
-        return self._looked[1] if self.mark and self._kept not in (None, self.mark) else None
+        return self._looked[1] if self._looked is not None and self._kept not in (None, self.mark) else None
 
     def answered(self, wanted: Wanted, told: Heartbeat) -> None:
         """Another heartbeat follows at once where the controllers hold something else and have not just been told."""

@@ -62,6 +62,7 @@ def test_the_answer_names_what_is_kept_and_an_older_node_clears_it(client: Clien
     assert answered(weights_mark="a").weights_mark == ""
     assert answered(weights_mark="a", weights=(HAS,)).weights_mark == "a"
     assert answered(weights_mark="b").weights_mark == "a"
+    assert answered(weights_mark="").weights_mark == "a"  # its agent has just begun
     assert answered().weights_mark == ""
     assert answered(weights_mark="a").weights_mark == ""
 
@@ -156,7 +157,6 @@ def test_a_model_lands_on_the_node_that_holds_its_file(tmp_path: Path) -> None:
 def test_a_new_model_waits_for_the_word_of_nodes_that_tell_and_is_placed_with_it(tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     large, small = Place("large", 64 * GIB), Place("small", 8 * GIB)
-    a_model_row("first", weights_path="/first.gguf", replicas=0)
     large.beat()
     small.beat()
     a_model_row("m", weights_path=str(file), weights_size=4)
@@ -175,7 +175,6 @@ def test_a_new_model_waits_for_the_word_of_nodes_that_tell_and_is_placed_with_it
 
 def test_a_node_that_never_tells_of_a_path_is_waited_for_no_longer_than_a_while() -> None:
     place = Place("one")
-    a_model_row("first", replicas=0)
     place.beat()
     a_model_row("m")
     place.machine.node.refresh_from_db()
