@@ -122,6 +122,7 @@ def add_model(
         team=team,
         organisation=organisation,
     )
+    _vet_maximum(model)
     with transaction.atomic():
         rows.add(model, actor=actor, message=f"model {name} added", tell=False)  # its profile tells
         profiles.add(actor=actor, model=model, **wanted)
@@ -150,9 +151,18 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
     asked = copy(model)
     for name, value in changes.items():
         setattr(asked, name, value)
+    _vet_maximum(asked)
     rows.check(asked)
     model_changing.send(sender=Model, model=model, asked=asked)
     return rows.change(model, changes, actor=actor, message=f"model {model.name} changed", why=why)
+
+
+def _vet_maximum(model: Model) -> None:
+    """The table's constraint says the same, without the figures."""
+    least, most = model.replicas, model.max_replicas
+    if isinstance(least, int) and isinstance(most, int) and most < least:
+        text = f"max_replicas: a maximum of {most} is below those that shall run, {least}: raise the one or lower the other."
+        raise Refused(Kind.INVALID, "invalid_value", text, param="max_replicas")
 
 
 def enable(*, actor: str, model: Model, why: str = "") -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -249,7 +250,7 @@ class Ledger:
         return (
             f"the {scope.kind} {scope.name} may have at most {words(key, limit)}, it holds {short(key, held)}{told}, and "
             f"one more replica of {model.name} takes {short(key, more)}: raise the limit with "
-            f"`llmgw quota set {scope.name}`, or let another of its models rest"
+            f"`llmgw quota set {shlex.quote(f'{scope.kind}:{scope.name}')}`, or let another of its models rest"
         )
 
 

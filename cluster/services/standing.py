@@ -107,7 +107,8 @@ def vet_size(*, model: Model, asked: Model, **kwargs: Any) -> None:
         return
     found, wait = _placed(asked)
     if wait:
-        text = f"{model.name} cannot have {least} replicas now, {found} of them have a place: {wait}"
+        wanted = "1 replica" if least == 1 else f"{least} replicas"
+        text = f"{model.name} cannot have {wanted} now, there is a place for {found or 'none'}: {wait}"
         raise Refused(Kind.CONFLICT, "min_not_placeable", text, param="replicas", extra={"placeable": found})
 
 

@@ -44,9 +44,9 @@ def headroom(
 
 
 def fit(found: dict[str, Any]) -> str:
-    """`3 more replicas fit, and it may have 1 more`."""
+    """`3 more replicas fit, and its maximum allows 1 more`."""
     count, allowed = found["fits"], found["allowed"]
     if not count:
         return "no further replica fits now"
     text = f"{'' if found['counted'] else 'at least '}{count} more replica{' fits' if count == 1 else 's fit'}"
-    return text if allowed >= count else f"{text}, and it may have {allowed or 'none'} more by its maximum"
+    return text if allowed >= count else f"{text}, and its maximum allows {f'{allowed} more' if allowed else 'no more'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -47,7 +48,7 @@ def scale(
     if least is not None:
         body["replicas"] = least
     if most:
-        body["max_replicas"] = None if most == "none" else int(_number("--max", most))
+        body["max_replicas"] = None if most == "none" else _whole("--max", most)
     if rest_after:
         body["rest_after"] = None if rest_after == "none" else _number("--rest-after", rest_after)
     if len(body) == 1:
@@ -161,9 +162,18 @@ def _post(model: str, order: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def _number(option: str, text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise CliError(ExitCode.USAGE, f"{option}: write a number or `none`") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise CliError(ExitCode.USAGE, f"{option}: {text!r} is no number: write one, or `none`")
+    return value
+
+
+def _whole(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise CliError(ExitCode.USAGE, f"{option}: {text!r} is no whole number from 0 on: write one, or `none`")
+    return int(text)
 
 
 def _profile(row: dict[str, Any], name: str) -> dict[str, Any]:

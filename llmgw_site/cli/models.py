@@ -204,19 +204,21 @@ def owner(
     scope: Annotated[
         str,
         typer.Argument(
-            help="Organisation, team or project, by name or id; team:NAME where names repeat; left out: nobody."
+            help="Organisation, team or project, by name or id; team:NAME where names repeat; `none`: nobody; "
+            "left out: only say whose it is."
         ),
     ] = "",
 ) -> None:
-    """Say whose model it is: its replicas count to the quotas of that scope and of those above."""
+    """Set whose model it is: its replicas count to the quotas of that scope and of those above."""
     client = api()
     row = client.find("models", model, noun="model")
-    body: dict[str, Any] = dict.fromkeys(KINDS)
-    kind, found = find_scope(client, scope) if scope else ("", {})
-    if kind:
-        body = {kind: found["id"]}
-    client.patch(f"models/{row['id']}", body)
-    print(f"{row['name']} belongs to the {kind} {found['name']}." if kind else f"{row['name']} belongs to nobody.")
+    if scope and scope != "none":
+        kind, found = find_scope(client, scope)
+        row = client.patch(f"models/{row['id']}", {kind: found["id"]})
+    elif scope:
+        row = client.patch(f"models/{row['id']}", dict.fromkeys(KINDS))
+    kind = next((name for name in KINDS if row[name]), "")
+    print(f"{row['name']} belongs to {f'the {kind} ' + row[f'{kind}_name'] if kind else 'nobody'}.")
 
 
 @app.command()

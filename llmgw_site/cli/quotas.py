@@ -109,9 +109,11 @@ def find_scope(client: Any, ref: str) -> tuple[str, dict[str, Any]]:
     found = [(kind, row) for kind, path in KINDS.items() for row in client.all(path) if ref in (row["id"], row["name"])]
     found = [pair for pair in found if pair[1]["id"] == ref] or found
     if not found:
-        raise CliError(ExitCode.NOT_FOUND, f"there is no organisation, team or project {ref!r}")
+        known = [f"{kind}:{row['name']}" for kind, path in KINDS.items() for row in client.all(path)]
+        there = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "") or "none"
+        raise CliError(ExitCode.NOT_FOUND, f"there is no organisation, team or project {ref!r}; there are: {there}")
     if len(found) > 1:
-        told = " and ".join(f"{kind}:{row['name']} ({row['id']})" for kind, row in found)
+        told = " or ".join(f"{kind}:{row['name']} ({row['id']})" for kind, row in found)
         raise CliError(ExitCode.REFUSED, f"several are named {ref!r}: write {told}; an id will do too")
     return found[0]
 

@@ -80,7 +80,10 @@ def resources(
     if body:
         changed = client.patch(f"models/{row['id']}/profiles/{part(_profile(row, profile))}", body)
         if not as_json:
-            print(f"Changed the profile {changed['name']} of {row['name']}.")
+            print(
+                f"Changed the profile {changed['name']} of {row['name']}: its replicas are replaced one by one where that "
+                f"makes a difference, `llmgw model show {row['name']} --why` says how far that is."
+            )
     _show(client, row, as_json=as_json)
 
 

@@ -7,6 +7,8 @@ import re
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 _FACTOR = {"": 1, "b": 1, "k": KIB, "kib": KIB, "m": MIB, "mib": MIB, "g": GIB, "gib": GIB, "t": TIB, "tib": TIB,
            "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}  # fmt: skip
+LONGEST = 30
+"""Digits of a size that are read: a float holds no number of hundreds of them."""
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
@@ -14,8 +16,8 @@ def parse_bytes(text: str) -> int:
     """`512MiB`, `1.5 GiB`, `20 MB` (decimal), `4096` to bytes. Raises ValueError naming what is accepted."""
     match = _SIZE.fullmatch(text)
     factor = _FACTOR.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise ValueError(f"{text!r} is no size; write for example 4096, 512MiB or 1.5GiB")
+    if match is None or factor is None or len(match[1]) > LONGEST:
+        raise ValueError(f"{text[:LONGEST]!r} is no size; write for example 4096, 512MiB or 1.5GiB")
     return int(float(match[1]) * factor)
 
 

@@ -203,7 +203,7 @@ def test_a_minimum_that_finds_no_place_is_refused_in_the_form_and_nothing_is_cha
         {"id": profile.pk, "model": model.pk, "name": "default", "threads": 3, "memory": 1 << 26}, initial=1
     )
     response = console.post(url("model", model.pk, "change"), {**form, **profiles}, follow=True)
-    assert "cannot have 2 replicas now, 0 of them have a place: the cluster has no node" in response.content.decode()
+    assert "cannot have 2 replicas now, there is a place for none: the cluster has no node" in response.content.decode()
     model.refresh_from_db()
     profile.refresh_from_db()
     assert (model.name, model.replicas, profile.threads) == ("tiny", 1, 0)

@@ -37,4 +37,4 @@ def test_a_request_for_a_model_over_its_limit_is_answered_with_the_sums() -> Non
     _, statuses = selectors.statuses(selectors.world(now), now)
     told = {item.name: item.reason for item in statuses.values()}["second"]
     assert "it holds 1.0 GiB (first 1.0 GiB), and" in told  # who runs the cluster sees who holds it
-    assert "raise the limit with `llmgw quota set acme`" in told
+    assert "raise the limit with `llmgw quota set organisation:acme`" in told

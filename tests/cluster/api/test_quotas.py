@@ -153,7 +153,7 @@ def test_a_limit_stops_a_model_before_it_starts_and_its_status_says_the_sums(adm
     assert found[second.pk].code == "over_limit"
     assert found[second.pk].reason == (
         "the team search may have at most 1.0 GiB of memory, it holds 1.0 GiB (first 1.0 GiB), and one more replica of "
-        "second takes 1.0 GiB: raise the limit with `llmgw quota set search`, or let another of its models rest"
+        "second takes 1.0 GiB: raise the limit with `llmgw quota set team:search`, or let another of its models rest"
     )
     put(admin_client, "search", {"limit": {"memory": 2 * GIB}})
     tick()

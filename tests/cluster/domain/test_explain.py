@@ -65,7 +65,7 @@ def test_a_model_on_demand_that_was_asked_for_and_fits_nowhere_is_short() -> Non
 def test_words_for_who_asks_for_a_model_name_no_other_model() -> None:
     sums = (
         "the team a (b) may have at most 2 cores, it holds 2 (secret 1, other 1), and one more replica of mine takes 1: "
-        "raise the limit with `llmgw quota set a (b)`, or let another of its models rest"
+        "raise the limit with `llmgw quota set 'team:a (b)'`, or let another of its models rest"
     )
     told = (
         "the team a (b) may have at most 2 cores, it holds 2, and one more replica of mine takes 1: "

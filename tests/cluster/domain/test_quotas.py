@@ -118,7 +118,7 @@ def test_a_limit_stops_a_model_before_it_starts_and_says_the_sums() -> None:
     assert (wait.model_id, wait.code) == (chat.id, "over_limit")
     assert wait.message == (
         "the team name-t1 may have at most 2 cards of class L4, it holds 2 (chat 1, coder 1), and one more replica of chat "
-        "takes 1: raise the limit with `llmgw quota set name-t1`, or let another of its models rest"
+        "takes 1: raise the limit with `llmgw quota set team:name-t1`, or let another of its models rest"
     )
 
 

@@ -38,8 +38,8 @@ def test_headroom_names_nodes_and_those_who_would_make_room(llmgw: Llmgw) -> Non
         (0, True, 3, "no further replica fits now"),
         (1, True, 1, "1 more replica fits"),
         (3, True, 9, "3 more replicas fit"),
-        (3, True, 1, "3 more replicas fit, and it may have 1 more by its maximum"),
-        (100, False, 0, "at least 100 more replicas fit, and it may have none more by its maximum"),
+        (3, True, 1, "3 more replicas fit, and its maximum allows 1 more"),
+        (100, False, 0, "at least 100 more replicas fit, and its maximum allows no more"),
     ],
 )
 def test_how_many_in_words(fits: int, counted: bool, allowed: int, said: str) -> None:

@@ -27,7 +27,18 @@ def test_scale_says_what_a_model_has_then(llmgw: Llmgw) -> None:
     assert done.code == 1
     assert "small cannot have 50 replicas now" in done.err
     assert llmgw("model", "scale", "small").code == 2
-    assert llmgw("model", "scale", "small", "--max", "many").code == 2
+    for words in (
+        ("--max", "many"),
+        ("--max", "2.5"),
+        ("--max", "inf"),
+        ("--max", "-1"),
+        ("--rest-after", "nan"),
+        ("--rest-after", "inf"),
+    ):
+        done = llmgw("model", "scale", "small", *words)
+        assert (done.code, f"{words[0]}: '{words[1]}' is no " in done.err) == (2, True), done.err
+    done = llmgw("model", "scale", "small", "--min", "3", "--max", "1")
+    assert (done.code, "a maximum of 1 is below those that shall run, 3" in done.err) == (1, True)
 
 
 def test_class_is_set_and_taken_back(llmgw: Llmgw) -> None:

@@ -57,16 +57,18 @@ def test_a_model_gets_an_owner_and_loses_it(llmgw: Llmgw) -> None:
         ("acme", "the organisation acme", (acme.pk, None, None)),
         ("team:web", "the team web", (None, team.pk, None)),
         (project.pk, "the project web", (None, None, project.pk)),
-        (None, "nobody", (None, None, None)),
+        ("none", "nobody", (None, None, None)),
     ):
-        done = llmgw("model", "owner", "tiny", *([scope] if scope else []))
+        done = llmgw("model", "owner", "tiny", scope)
+        assert llmgw("model", "owner", "tiny").out == done.out  # who only asks changes nothing
         assert (done.code, done.out) == (0, f"tiny belongs to {said}.\n")
         row = Model.objects.get(pk=model.pk)
         assert (row.organisation_id, row.team_id, row.project_id) == columns
     done = llmgw("model", "owner", "tiny", "web")
     assert done.code == 1
-    assert f"team:web ({team.pk}) and project:web ({project.pk})" in done.err
-    assert llmgw("model", "owner", "tiny", "nobody").code == 4
+    assert f"team:web ({team.pk}) or project:web ({project.pk})" in done.err
+    done = llmgw("model", "owner", "tiny", "nobody")
+    assert (done.code, "there are: organisation:acme, team:web, project:web" in done.err) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_sizes_are_read(text: str, count: int) -> None:
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1 XB", "MiB", "1e6", "1,5 GiB", "0x10"])
+@pytest.mark.parametrize("text", ["", "-1", "1 XB", "MiB", "1e6", "1,5 GiB", "0x10", "9" * 400, "1." + "9" * 400])
 def test_what_is_no_size_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="512MiB"):
         parse_bytes(text)
