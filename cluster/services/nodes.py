@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
@@ -21,7 +22,7 @@ from cluster.domain.joining import is_address
 from cluster.domain.states import REPLICA_REPORTED, ReplicaState
 from cluster.models import Node, Replica
 from cluster.selectors import from_unix, unix
-from cluster.services import authority, hearing, identity, members, setup
+from cluster.services import authority, equipment, hearing, identity, members, setup
 from cluster.services.locks import plan_lock
 from cluster.wire import Heartbeat, ReplicaReport, Wanted, WeightsReport, WireError, to_dict
 from llmgw_site.lib import files
@@ -174,6 +175,7 @@ def observe(
     told = fields.get("weights_mark", node.weights_mark) != node.weights_mark
     if not _write_node(node, fields, call, now):
         raise _older(node)
+    told |= equipment.differs(beat) or _was_away(node, now) or node.modules != fields["modules"]
     if node.last_seen_at is None or any(getattr(node, name) != fields.get(name, node.address) for name in _IN_MAP):
         transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
     for name, value in {**fields, "last_seen_at": from_unix(now)}.items():
@@ -186,6 +188,11 @@ def observe(
     if hearing.working():
         identity.listened(now=now, last=heard_at)
     return rows
+
+
+def _was_away(node: Node, now: float) -> bool:
+    """Whether a node is heard for the first time, or again after a silence in which nothing was placed there."""
+    return node.last_seen_at is None or now - unix(node.last_seen_at) > settings.CONFIG.stale_after
 
 
 _IN_MAP = ("address", "modules")

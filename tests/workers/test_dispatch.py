@@ -6,19 +6,24 @@ import functools
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from channels_redis.core import RedisChannelLayer
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from catalog.services import keys
 from cluster import signals
+from cluster.domain.modules import ModuleReport
 from cluster.models import Job
 from cluster.services import demands, jobs, members, nodes
-from cluster.wire import Demand
+from cluster.wire import CardReport, Demand, EngineBuild, Hardware
 from llmgw_site import settings as product
+from llmgw_site.lib.units import GIB
 from routing import selectors
-from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report
+from tests.cluster.rows import HARDWARE, Machine, a_model_row, a_ready_replica, age, report
 from tests.rows import a_key
 from workers import dispatch, nudges
 
@@ -75,6 +80,75 @@ def test_only_a_heartbeat_with_news_wakes_the_reconciler(
     with django_capture_on_commit_callbacks(execute=True):
         machine.heartbeat(report(row, "backoff", code="oom"))
     assert sent == [("workers.tasks.reconcile.reconcile", ())]
+
+
+CARD = CardReport(uuid="GPU-1", name="L4", memory_total=24 * GIB, memory_foreign=0)
+
+
+def cards(*found: CardReport) -> Hardware:
+    return replace(HARDWARE, cards=found)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("before", "after", "wakes"),
+    [
+        ({}, {"hardware": replace(HARDWARE, memory_available=GIB, disk_free=5)}, False),
+        ({"hardware": cards(CARD)}, {"hardware": cards(replace(CARD, memory_foreign=GIB, memory_used=GIB))}, False),
+        ({}, {"hardware": replace(HARDWARE, cores=8)}, True),
+        ({}, {"hardware": cards(CARD)}, True),
+        ({"hardware": cards(CARD)}, {"hardware": cards(replace(CARD, problem="Xid 79"))}, True),
+        ({"hardware": cards(replace(CARD, problem="Xid 79"))}, {"hardware": cards(CARD)}, True),
+        ({}, {"engines": (EngineBuild(kind="llama.cpp", problem="no such file"),)}, True),
+        ({}, {"modules": (ModuleReport(name="inference", state="running"),)}, True),
+        ({}, {"snapshot_version": "x:1", "spool_records": 9, "problems": ("disk is slow",)}, False),
+    ],
+)
+def test_a_heartbeat_wakes_the_reconciler_where_replicas_can_run_on_something_else(
+    sent: list[Any], django_capture_on_commit_callbacks: Any, before: Any, after: Any, wakes: bool
+) -> None:
+    machine = Machine()
+    machine.heartbeat(**before)
+    for beat in (before, after):
+        sent.clear()
+        machine.node.refresh_from_db()
+        dispatch._news._next = 0.0
+        with django_capture_on_commit_callbacks(execute=True):
+            machine.heartbeat(**beat)
+        assert sent == ([("workers.tasks.reconcile.reconcile", ())] if wakes and beat is after else [])
+
+
+@pytest.mark.django_db
+def test_a_node_that_is_heard_again_after_a_silence_wakes_the_reconciler(
+    sent: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    machine = Machine()
+    for silence, wakes in ((None, True), (1.0, False), (600.0, True), (1.0, False)):
+        if silence is not None:
+            age(machine.node, silence)
+        machine.node.refresh_from_db()
+        sent.clear()
+        dispatch._news._next = 0.0
+        with django_capture_on_commit_callbacks(execute=True):
+            machine.heartbeat()
+        assert bool(sent) == wakes, silence
+
+
+@pytest.mark.django_db
+def test_a_heartbeat_that_changes_nothing_writes_that_it_came_and_nothing_else(
+    sent: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "ready", port=1234, pid=42))
+    machine.node.refresh_from_db()
+    with CaptureQueriesContext(connection) as queries, django_capture_on_commit_callbacks(execute=True) as told:
+        machine.heartbeat(report(row, "ready", port=1234, pid=42))
+    written = [
+        item["sql"] for item in queries if item["sql"].lstrip().upper().startswith(("UPDATE", "INSERT", "DELETE"))
+    ]
+    assert [sql.split()[1].strip('"') for sql in written] == ["cluster_node"]
+    assert told == []
+    assert sent == []
 
 
 @pytest.mark.django_db(transaction=True)
