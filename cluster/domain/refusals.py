@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from cluster.domain.board import Board
 from cluster.domain.feasible import PINNED, Answer, answer_of, layers_of, of_class, why_not
@@ -78,11 +79,12 @@ def _memory_now(room: Room, profile: ProfileView, model: ModelView | None) -> st
 
 
 def _cores(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    return f"the profile wants {profile.threads} threads and it has {room.node.cores} cores"
+    return f"the profile wants {_count(profile.threads, 'thread')} and it has {_count(room.node.cores, 'core')}"
 
 
 def _cores_now(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    return f"the profile wants {profile.threads} cores and {max(0, room.cores)} of {room.node.cores} are free now"
+    wanted, free = _count(profile.threads, "core"), max(0, room.cores)
+    return f"the profile wants {wanted} and {free} of {room.node.cores} {'is' if free == 1 else 'are'} free now"
 
 
 def _few_cards(room: Room, profile: ProfileView, model: ModelView | None) -> str:
@@ -92,10 +94,10 @@ def _few_cards(room: Room, profile: ProfileView, model: ModelView | None) -> str
 
 
 def _card_memory(room: Room, profile: ProfileView, model: ModelView | None) -> str:
-    found = of_class(profile, room.node.cards)[:SHOWN]
+    found = of_class(profile, room.node.cards)
     each, total = _each(profile), _total(profile)
     most = [max(0, card.memory_total - card_margin(card)) for card in found]
-    return f"it needs {_need(profile)} and its cards can give {', '.join(_apart(size, each, total) for size in most)}"
+    return f"it needs {_need(profile)} and its cards can give {_listed(_apart(size, each, total) for size in most)}"
 
 
 def _card_memory_now(room: Room, profile: ProfileView, model: ModelView | None) -> str:
@@ -104,7 +106,17 @@ def _card_memory_now(room: Room, profile: ProfileView, model: ModelView | None) 
         if not profile.card_classes or card.klass in profile.card_classes:
             others = f" ({format_bytes(card.foreign)} held by other programs)" if card.foreign else ""
             parts.append(f"{_apart(max(0, free), each, total)}{others}" if card.usable else "none of one that is out")
-    return f"it needs {_need(profile)} and its cards have now {', '.join(parts[:SHOWN])}"
+    return f"it needs {_need(profile)} and its cards have now {_listed(parts)}"
+
+
+def _listed(parts: Iterable[str]) -> str:
+    """As the cards come; a row of equal ones is counted: `8 x 46.1 GiB`."""
+    rows = [(text, sum(1 for _ in equal)) for text, equal in groupby(parts)]
+    return ", ".join(text if count == 1 else f"{count} x {text}" for text, count in rows[:SHOWN])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def told_apart(need: int, have: int) -> tuple[str, str]:

@@ -212,7 +212,7 @@ def test_cores_are_reserved() -> None:
     assert placed(World(nodes=(node,)), model) == ("one", "cpu")
     found = refused(World(models=(model,), nodes=(node,), replicas=(a_replica(model, node),)), model)
     assert (found.code, found.busy) == ("no_cores_now", True)
-    assert "wants 3 cores and 1 of 4 are free now" in found.message
+    assert "wants 3 cores and 1 of 4 is free now" in found.message
 
 
 def test_room_that_is_kept_for_another_is_not_taken() -> None:

@@ -58,7 +58,7 @@ def chosen(host: NodeView, profile: ProfileView, *, pack: bool = False) -> dict[
             "too_little_card_memory",
             "needs 24.0 GiB of one card and its cards can give 23.0 GiB",
         ),
-        ((a_card("a"), a_card("b")), gpu(24), "too_little_card_memory", "can give 23.0 GiB, 23.0 GiB"),
+        ((a_card("a"), a_card("b")), gpu(24), "too_little_card_memory", "can give 2 x 23.0 GiB"),
         ((a_card("a"), a_card("b")), gpu(47, cards=2), "too_little_card_memory", "needs 47.0 GiB over 2 cards"),
         ((a_card("a"), a_card("b")), gpu(46, cards=2), "", ""),
         (
