@@ -13,6 +13,8 @@ SETTLED = timedelta(seconds=60)
 """An engine that has been ready for so long, and has worked, takes what it takes."""
 KEPT = timedelta(days=30)
 """For so long without a replica of its kind a measurement is kept."""
+NOTED_EVERY = timedelta(days=1)
+"""How exactly it is known when there was the last one."""
 
 
 def record(now: datetime) -> int:
@@ -45,6 +47,8 @@ def record(now: datetime) -> int:
             memory = max(memory, kept.memory)
             cards = max(of_cards or 0, kept.card_memory or 0) or None
             if (memory, cards) == (kept.memory, kept.card_memory):
+                if now - kept.measured_at >= NOTED_EVERY:  # nothing new, and in use
+                    Measurement.objects.filter(digest=digest).update(measured_at=now)
                 continue
         values = {"memory": memory, "card_memory": cards, "replica_id": top["replica"], "measured_at": now}
         Measurement.objects.update_or_create(digest=digest, defaults=values)

@@ -100,6 +100,22 @@ def test_what_nothing_runs_as_any_more_is_forgotten_in_time() -> None:
     assert measuring.prune(later(31 * 86_400)) == 1
 
 
+def test_what_ran_a_moment_ago_is_remembered_however_long_ago_it_took_the_most() -> None:
+    """A model on demand that rests is reserved what it was seen to take when it comes up again."""
+    machine = Machine()
+    machine.heartbeat()
+    a_model_row()
+    planned()
+    machine.heartbeat(ready(Replica.objects.get(), 300 * MIB))
+    assert measuring.record(later()) == 1
+    for day in range(1, 41):
+        assert measuring.record(later(day * 86_400)) == 0
+    Replica.objects.all().delete()
+    assert measuring.prune(later(41 * 86_400)) == 0
+    assert Measurement.objects.get().memory == 300 * MIB
+    assert measuring.prune(later(71 * 86_400)) == 1
+
+
 def test_f09_a_card_that_others_use_is_out_of_placement_and_back_when_it_is_freed() -> None:
     machine = Machine("gpu")
     profile = {"gpus_per_node": 1, "card_memory": 40 * GIB, "memory": GIB}
