@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from cluster.domain.board import Board
-from cluster.domain.place import NoPlace, Placer
+from cluster.domain.place import NoPlace, Placer, failed_there
 from cluster.domain.plan import Start, do, running
-from cluster.domain.preempt import Taker, Victim
+from cluster.domain.preempt import Taker
 from cluster.domain.quotas import Ledger
-from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, World
+from cluster.domain.victims import Victim
 from cluster.domain.within import place_within
 
 MOST = 100
@@ -60,7 +60,7 @@ def headroom(world: World, model: ModelView, now: float, *, most: int = MOST) ->
     board = Board(world)
     placer, ledger = Placer(board), Ledger(board)
     allowed = max(0, model.limit - len(running(board, model.id)))
-    failed = {(item.node_id, item.digest) for item in board.of_model(model.id) if item.state is ReplicaState.FAILED}
+    failed = failed_there(board, model)
     board.claim(model.id, None)
     slots = {item.slot for item in board.of_model(model.id)}
     found: Counter[tuple[str, str]] = Counter()

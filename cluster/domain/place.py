@@ -13,6 +13,7 @@ from cluster.domain.nowhere import FAILED_THERE, Outlook, look, outlook, refused
 from cluster.domain.nowhere import NoPlace as NoPlace
 from cluster.domain.room import Room
 from cluster.domain.shares import share_of
+from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, NodeView, ProfileView, Share
 from llmgw_site.lib.units import format_bytes
 
@@ -82,6 +83,11 @@ class Placer:
         if key not in self._ranked:
             self._ranked[key] = Ranked(self.board, model, profile, failed)
         return self._ranked[key]
+
+
+def failed_there(board: Board, model: ModelView) -> Failed:
+    """Where a model has failed for good as what it was started as."""
+    return {(item.node_id, item.digest) for item in board.of_model(model.id) if item.state is ReplicaState.FAILED}
 
 
 def ranks(profiles: Iterable[ProfileView]) -> list[list[ProfileView]]:

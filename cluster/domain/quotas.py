@@ -27,11 +27,14 @@ class Ledger:
     """
 
     def __init__(self, board: Board) -> None:
+        self.version = 0  # rises with each change
         self.board = board
         self._scopes = {item.id: item for item in board.world.scopes}
         self._limits = _set(self._scopes, "limit")
         self._guarantees = _set(self._scopes, "guarantee")
         self._chains: dict[str, tuple[str, ...]] = {"": ()}
+        self._protected: dict[tuple[tuple[str, ...], int], bool] = {}  # as the board is: by guards and kind of amount
+        self._alike: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}  # one amount for all that are equal
         self._guards: dict[tuple[str, str], tuple[str, ...]] = {}  # whose, and for whom
         self._cards: dict[str, Cards] = {}
         self._amounts: dict[str, tuple[tuple[Share, ...], dict[str, int]]] = {}
@@ -82,35 +85,45 @@ class Ledger:
         """The classes of cards that the fleet has."""
         return frozenset(card.klass for node in self.board.world.nodes for card in node.cards)
 
-    def may_take(self, victim: ReplicaView, model: ModelView) -> bool:
-        """Whether quotas let a replica's room be taken for a model of another owner.
-
-        1. of scopes that both belong to nothing is taken
-        2. a scope's guarantee protects a replica where it names what that replica holds (of one with cards, the classes of
-           all of them) and the scope would be left with less than it is guaranteed of each such thing
-        3. one that is lost, has failed or is told to stop is nobody's use
-        """
+    def guards(self, other: ModelView, model: ModelView) -> tuple[str, ...]:
+        """The scopes that are guaranteed something and lose if a replica of another model gives way for this one: those of
+        the other that are not of this one, too. Of scopes that both belong to nothing is taken."""
         if not self._guarantees:
-            return True
-        guarding = self._guarding(self._owner(victim), model.owner)  # 1
-        if not guarding or not self._serves(victim):  # 3
-            return True
-        amount = self._amount(victim)
-        return not any(self._protects(scope_id, amount) for scope_id in guarding)
+            return ()
+        found = self._guards.get((other.owner, model.owner))
+        if found is None:
+            both = set(self._chain(model.owner))
+            found = tuple(key for key in self._chain(other.owner) if key not in both and key in self._guarantees)
+            self._guards[other.owner, model.owner] = found
+        return found
 
-    def may_reclaim(self, victim: ReplicaView, model: ModelView, shares: Sequence[Share]) -> bool:
-        """Whether a replica's room is borrowed and these shares for a model of another scope are within its guarantee:
-        then the room is taken back though the model is of no higher class.
+    def protects(self, guards: tuple[str, ...], victim: ReplicaView) -> bool:
+        """Whether one of these scopes is guaranteed what a serving replica holds.
 
-        The guarantee has to name what the shares are (of those with cards, the classes of all), and to have room for each.
+        Its guarantee has to name that (of a replica with cards, the classes of all of them), and the scope would be left
+        with less than it is guaranteed of each such thing.
         """
-        mine = set(self._chain(self._owner(victim)))
+        amount = self._amount(victim)
+        known = self._protected.get((guards, id(amount)))
+        if known is None:
+            known = any(self._short_without(scope_id, amount) for scope_id in guards)
+            self._protected[guards, id(amount)] = known
+        return known
+
+    def within_guarantee(self, model: ModelView, shares: Sequence[Share], *, apart_from: str) -> bool:
+        """Whether these shares would be within what a scope of a model is guaranteed, to which `apart_from` does not belong:
+        then what that one has borrowed is taken back, though the model is of no higher class.
+
+        The guarantee has to name what the shares are (of those with cards, the classes of all), and to have room for each
+        beside what goes on serving there and what is kept for others.
+        """
+        theirs = set(self._chain(apart_from))
         amount = of_shares(shares, self._cards_of(shares))
         return any(
             self._has_left(scope_id, amount)
             for scope_id in self._chain(model.owner)
-            if scope_id not in mine and scope_id in self._guarantees
-        ) and self.may_take(victim, model)
+            if scope_id not in theirs and scope_id in self._guarantees
+        )
 
     @cached_property
     def _models(self) -> dict[str, list[ModelView]]:
@@ -125,6 +138,8 @@ class Ledger:
 
     def changed(self, before: ReplicaView | None, after: ReplicaView | None) -> None:
         """A replica has changed, is new, or is gone."""
+        self.version += 1
+        self._protected.clear()
         for replica, sign in ((before, -1), (after, 1)):
             if replica is None:
                 continue
@@ -139,6 +154,7 @@ class Ledger:
 
     def kept(self, before: Claim | None, after: Claim | None) -> None:
         """Room is kept for a model, or is no longer."""
+        self.version += 1
         for claim, sign in ((before, -1), (after, 1)):
             model = self.board.model(claim.model_id) if claim is not None else None
             if claim is not None and model is not None:
@@ -157,11 +173,14 @@ class Ledger:
                 continue
             held: dict[str, int] = {}
             serving: dict[str, int] = {}
+            alike: dict[tuple[int, bool], list[dict[str, int]]] = {}
             for replica in replicas:
                 amount = self._amount(replica)
-                _add(held, amount, 1)
-                if replica.run:
-                    _add(serving, amount, 1)
+                alike.setdefault((id(amount), replica.run), []).append(amount)
+            for (_, run), group in alike.items():
+                _add(held, group[0], len(group))
+                if run:
+                    _add(serving, group[0], len(group))
             for owner in (*chain, model.id):
                 _add(self._held.setdefault(owner, {}), held, 1)
                 _add(self._serving.setdefault(owner, {}), serving, 1)
@@ -184,31 +203,22 @@ class Ledger:
     def _taken(self, scope_id: str, key: str) -> int:
         return self.held(scope_id).get(key, 0) + self._kept.get(scope_id, _NOTHING).get(key, 0)
 
-    def _protects(self, scope_id: str, amount: Mapping[str, int]) -> bool:
+    def _short_without(self, scope_id: str, amount: Mapping[str, int]) -> bool:
         guarantee = self._guarantees.get(scope_id, _NOTHING)
         serving = self._serving.get(scope_id, _NOTHING)
         named = _named(guarantee, amount)
-        return bool(named) and all(serving.get(key, 0) - amount[key] < guarantee[key] for key in named)  # 2
+        return bool(named) and all(serving.get(key, 0) - amount[key] < guarantee[key] for key in named)
 
     def _has_left(self, scope_id: str, amount: Mapping[str, int]) -> bool:
-        guarantee = self._guarantees[scope_id]
+        guarantee, kept = self._guarantees[scope_id], self._kept.get(scope_id, _NOTHING)
+        serving = self._serving.get(scope_id, _NOTHING)
         named = _named(guarantee, amount)
-        return bool(named) and all(self._taken(scope_id, key) + amount[key] <= guarantee[key] for key in named)
-
-    def _guarding(self, owner: str, other: str) -> tuple[str, ...]:
-        """The scopes of one owner that are guaranteed something and lose if a replica gives way for another owner."""
-        found = self._guards.get((owner, other))
-        if found is None:
-            both = set(self._chain(other))
-            found = tuple(key for key in self._chain(owner) if key not in both and key in self._guarantees)
-            self._guards[owner, other] = found
-        return found
+        return bool(named) and all(
+            serving.get(key, 0) + kept.get(key, 0) + amount[key] <= guarantee[key] for key in named
+        )
 
     def _counts(self, replica: ReplicaView) -> bool:
         return holds_room(replica) and self.board.state(replica) not in _OUT
-
-    def _serves(self, replica: ReplicaView) -> bool:
-        return replica.run and self._counts(replica)
 
     def _owner(self, replica: ReplicaView) -> str:
         model = self.board.model(replica.model_id)
@@ -223,10 +233,12 @@ class Ledger:
         return found
 
     def _amount(self, replica: ReplicaView) -> dict[str, int]:
+        """What a replica holds: one and the same for all that hold as much."""
         known = self._amounts.get(replica.id)
         if known is None or known[0] is not replica.shares:
-            known = (replica.shares, of_shares(replica.shares, self._cards_of(replica.shares)))
-            self._amounts[replica.id] = known
+            amount = of_shares(replica.shares, self._cards_of(replica.shares))
+            amount = self._alike.setdefault(tuple(amount.items()), amount)
+            known = self._amounts[replica.id] = (replica.shares, amount)
         return known[1]
 
     def _cards_of(self, shares: Sequence[Share]) -> Mapping[str, Cards]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from cluster.domain.feasible import holds
 from cluster.domain.room import Room
-from cluster.domain.types import ModelView, ProfileView, ReplicaView, Share
+from cluster.domain.types import ModelView, ProfileView, ReplicaView
 
 
 class Tally:
-    """What one way to run a model would have of a node. `counted`: replicas that are counted as gone, in order, each with
-    the level of dearness at which it was counted."""
+    """What one way to run a model would have of a node."""
 
-    __slots__ = ("_cores", "_each", "_enough", "_left", "_memory", "_never", "_profile", "counted")
+    __slots__ = ("_cores", "_each", "_enough", "_left", "_memory", "_never", "_node_id", "_profile")
 
     def __init__(self, room: Room, profile: ProfileView, model: ModelView) -> None:
         node = room.node
-        self.counted: list[tuple[int, ReplicaView]] = []
+        self._node_id = node.id
         self._profile = profile
         self._memory, self._cores = room.memory, room.cores
         self._never = model.weights in node.lacks or (
@@ -31,16 +30,18 @@ class Tally:
                     self._left[card.uuid] = free
                     self._enough += free >= self._each
 
-    def add(self, level: int, replica: ReplicaView, share: Share) -> None:
+    def add(self, replica: ReplicaView) -> None:
         """Count one more replica as gone, with what it holds here."""
-        self.counted.append((level, replica))
-        self._memory += share.memory
-        self._cores += share.cores
-        for uuid, size in share.cards:
-            before = self._left.get(uuid)
-            if before is not None:
-                self._left[uuid] = before + size
-                self._enough += before < self._each <= before + size
+        for share in replica.shares:
+            if share.node_id != self._node_id:
+                continue
+            self._memory += share.memory
+            self._cores += share.cores
+            for uuid, size in share.cards:
+                before = self._left.get(uuid)
+                if before is not None:
+                    self._left[uuid] = before + size
+                    self._enough += before < self._each <= before + size
 
     def fits(self) -> bool:
         """Whether the profile may fit: no if it certainly does not."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cluster.domain.board import Board
+from cluster.domain.claims import CLAIM_FOR
 from cluster.domain.demand import nobody_waits
 from cluster.domain.feasible import of_class
 from cluster.domain.quotas import Ledger
+from cluster.domain.room import Room
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Amount, ModelView, ProfileView, ReplicaView, Share
 
@@ -21,6 +23,7 @@ answers, and two models that are both asked for do not push each other out all t
 _READY = ReplicaState.READY
 _LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
 _OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
+_NOBODY: Mapping[str, int] = {}
 _PLANNED = "planned:"  # ids of replicas that this very plan starts
 
 
@@ -46,9 +49,22 @@ class Asker:
     now: float | None  # None: as if all times that matter had passed
 
 
+@dataclass(frozen=True, kw_only=True)
+class Victim:
+    """A replica that gives way. `grace`: seconds in which it may finish its requests; None: as its profile says."""
+
+    replica: ReplicaView
+    ground: Ground
+    grace: float | None
+
+
 def asker(board: Board, model: ModelView, now: float | None) -> Asker:
-    going = sum(item.run and board.state(item) not in _OUT for item in board.of_model(model.id))
-    return Asker(model=model, short=going < model.least, guaranteed=_guaranteed(board, model), now=now)
+    short = _going(board, model) < model.least
+    return Asker(model=model, short=short, guaranteed=_guaranteed(board, model), now=now)
+
+
+def _going(board: Board, model: ModelView) -> int:
+    return sum(item.run and board.state(item) not in _OUT for item in board.of_model(model.id))
 
 
 def _guaranteed(board: Board, model: ModelView) -> bool:
@@ -78,29 +94,108 @@ def model_ground(asked: Asker, other: ModelView) -> Ground | None:
     return None
 
 
-def by_class(board: Board, asked: Asker, other: ModelView, victim: ReplicaView, ground: Ground | None) -> Ground | None:
-    """`model_ground`, brought down to one replica.
+@dataclass(frozen=True)
+class _Facts:
+    """What holds for all replicas of a model whose room is looked at."""
 
-    1. one that is told to stop, is lost, or is started by this very plan: never
-    2. of a lower class: whatever it does
-    3. grown under load
-    4. on demand: after its turn; while it loads, when nobody has waited for it for a while; when it has failed
-    """
-    if not victim.run or ground is None or _just_planned(asked, victim):  # 1
-        return None
-    if ground is Ground.CLASS:  # 2
-        return ground
-    if victim.grown:  # 3
-        return Ground.GROWN
-    return ground if ground is Ground.TURN and _turn_is_over(board, asked, other, victim) else None  # 4
+    model: ModelView
+    ground: Ground | None
+    borrows: bool
+    guards: tuple[str, ...]
 
 
-def _just_planned(asked: Asker, victim: ReplicaView) -> bool:
-    return asked.now is not None and victim.id.startswith(_PLANNED)
+class Rights:
+    """Whose room may be taken for one model as one of its profiles, while a board stays as it is but for those who are
+    lifted to see what that helps."""
+
+    def __init__(self, board: Board, ledger: Ledger, asked: Asker, profile: ProfileView) -> None:
+        self.board, self.ledger, self.asked, self.profile = board, ledger, asked, profile
+        self._facts: dict[str, _Facts | None] = {}
+        self._spare: dict[str, int] = {}
+        self._lent: dict[tuple[str, ...], bool] = {}
+        self._seen = ledger.version
+
+    def ground(self, victim: ReplicaView, gone: Mapping[str, int] = _NOBODY) -> Ground | None:
+        """On what ground a replica's room may be taken; None: it may not. `gone`: by model, how many running replicas are
+        lifted already.
+
+        1. one that is told to stop, is lost, or is started by this very plan: never
+        2. quotas protect what is within the guarantee of its scope
+        3. its model is of a lower class: whatever it does
+        4. of the same class: grown under load, as long as its model keeps what it shall have without any; on demand, see
+           `_turn_is_over`
+        5. its scope has borrowed it, and the asking model, as this profile, is within the guarantee of its own: that it gets
+           in any case, whatever the class
+        """
+        try:
+            facts = self._facts[victim.model_id]
+        except KeyError:
+            facts = self._look(victim.model_id)
+        if facts is None or not victim.run:  # 1
+            return None
+        state = self.board.state(victim)
+        if state is ReplicaState.LOST or (self.asked.now is not None and victim.id.startswith(_PLANNED)):
+            return None
+        if facts.guards and state is not ReplicaState.FAILED and self.ledger.protects(facts.guards, victim):  # 2
+            return None
+        if facts.ground is Ground.CLASS:  # 3
+            return Ground.CLASS
+        if facts.ground is not None:  # 4
+            if victim.grown and (state is ReplicaState.FAILED or self._spares(facts.model, gone)):
+                return Ground.GROWN
+            if facts.ground is Ground.TURN and _turn_is_over(self.asked, facts.model, victim, state):
+                return Ground.TURN
+        return Ground.BORROWED if facts.borrows and self._lends(facts.model, victim) else None  # 5
+
+    def holds(self, victims: Iterable[Victim], shares: Sequence[Share]) -> bool:
+        """Whether what is taken back is still within the guarantee of who gets it, as these shares and as the board is."""
+        owners = {item.replica.model_id for item in victims if item.ground is Ground.BORROWED}
+        facts = [self._facts[model_id] for model_id in owners]
+        return all(item is None or self._within(item.model, shares) for item in facts)
+
+    def _look(self, model_id: str) -> _Facts | None:
+        other, model = self.board.model(model_id), self.asked.model
+        facts = None
+        if other is not None and other.id != model.id:
+            ground = model_ground(self.asked, other)
+            borrows = self.asked.guaranteed and other.owner != model.owner
+            if ground is not None or borrows:
+                facts = _Facts(other, ground, borrows, self.ledger.guards(other, model))
+        self._facts[model_id] = facts
+        return facts
+
+    def _spares(self, other: ModelView, gone: Mapping[str, int]) -> bool:
+        """Whether a model has more running replicas than it shall have without load."""
+        spare = self._spare.get(other.id)
+        if spare is None:
+            spare = self._spare[other.id] = _going(self.board, other) - other.least
+        return spare > gone.get(other.id, 0)
+
+    def _lends(self, other: ModelView, victim: ReplicaView) -> bool:
+        """Whether what the asking model would take where a replica is may be within a guarantee that the other has no part
+        in, whichever cards it gets there."""
+        if self._seen != self.ledger.version:
+            self._seen, self._lent = self.ledger.version, {}
+        rooms = [self.board.rooms[share.node_id] for share in victim.shares[: self.profile.span]]
+        key = (other.owner, *((room.klass or room.node.id) if self.profile.cards else "" for room in rooms))
+        known = self._lent.get(key)
+        if known is None:
+            known = self._lent[key] = any(self._within(other, shares) for shares in self._ways(rooms))
+        return known
+
+    def _ways(self, rooms: Sequence[Room]) -> Iterator[tuple[Share, ...]]:
+        """What the asking model would take of these nodes, for each class of cards."""
+        classes = {card.klass for room in rooms for card in of_class(self.profile, room.node.cards)}
+        for klass in sorted(classes) if self.profile.cards else ("",):
+            profile = replace(self.profile, card_classes=(klass,)) if self.profile.cards else self.profile
+            yield tuple(like(self.board, profile, room.node.id) for room in rooms)
+
+    def _within(self, other: ModelView, shares: Sequence[Share]) -> bool:
+        return self.ledger.within_guarantee(self.asked.model, shares, apart_from=other.owner)
 
 
-def _turn_is_over(board: Board, asked: Asker, other: ModelView, victim: ReplicaView) -> bool:
-    state = board.state(victim)
+def _turn_is_over(asked: Asker, other: ModelView, victim: ReplicaView, state: ReplicaState) -> bool:
+    """Of one on demand: after its turn; while it loads, when nobody has waited for it for a while; when it has failed."""
     if state is ReplicaState.FAILED:
         return True
     if asked.now is None:
@@ -110,31 +205,18 @@ def _turn_is_over(board: Board, asked: Asker, other: ModelView, victim: ReplicaV
     return state in _LOADING and nobody_waits(other, asked.now)
 
 
-def ground_of(
-    board: Board, ledger: Ledger, asked: Asker, victim: ReplicaView, profile: ProfileView | None
-) -> Ground | None:
-    """On what ground a replica's room may be taken as the board is now; None: it may not.
-
-    1. quotas protect what is within the guarantee of its scope
-    2. by class, see `by_class`
-    3. its scope has borrowed it, and the asking model, as this profile, is within the guarantee of its own: that it gets
-       in any case, whatever the class
-    """
-    other = board.model(victim.model_id)
-    if other is None or other.id == asked.model.id or not ledger.may_take(victim, asked.model):  # 1
-        return None
-    found = by_class(board, asked, other, victim, model_ground(asked, other))  # 2
-    if found is not None:
-        return found
-    if profile is not None and may_borrow(asked, other) and victim.run and not _just_planned(asked, victim):  # 3
-        shares = tuple(like(board, profile, share.node_id) for share in victim.shares)
-        return Ground.BORROWED if ledger.may_reclaim(victim, asked.model, shares[: profile.span]) else None
-    return None
+def ground_of(board: Board, ledger: Ledger, asked: Asker, victim: ReplicaView, profile: ProfileView) -> Ground | None:
+    """`Rights.ground` for once."""
+    return Rights(board, ledger, asked, profile).ground(victim)
 
 
-def may_borrow(asked: Asker, other: ModelView) -> bool:
-    """Whether another model could have borrowed what the asking one is guaranteed."""
-    return asked.guaranteed and other.owner != asked.model.owner and other.id != asked.model.id
+def stuck(board: Board, leaving: ReplicaView, now: float | None) -> bool:
+    """Whether one that is told to stop may never leave its room: a node of it is lost, or it should have ended long ago.
+    Then nobody waits for that, and others are asked."""
+    if board.state(leaving) is ReplicaState.LOST:
+        return True
+    since = leaving.state_since  # 0: not known
+    return now is not None and leaving.state is ReplicaState.DRAINING and 0 < since <= now - CLAIM_FOR
 
 
 def like(board: Board, profile: ProfileView, node_id: str) -> Share:
@@ -149,33 +231,6 @@ def like(board: Board, profile: ProfileView, node_id: str) -> Share:
 
 def size_of(replica: ReplicaView) -> int:
     """Bytes of memory and of cards that a replica holds."""
+    if len(replica.shares) == 1 and len(replica.shares[0].cards) == 1:  # as most do, and it is asked of thousands
+        return replica.shares[0].memory + replica.shares[0].cards[0][1]
     return sum(share.memory + sum(size for _, size in share.cards) for share in replica.shares)
-
-
-Dearness = tuple[int, int, int]
-"""Class, requests that it works at, bytes: the smaller, the sooner a replica gives way."""
-
-
-class Herd:
-    """Replicas of a board as `make_room` goes through them: those that are alike together. Made once for a plan, model by
-    model when one is needed. A plan changes replicas as it goes, so whoever is named here is looked up on the board again.
-    """
-
-    def __init__(self, board: Board) -> None:
-        self.board = board
-        self._levels: dict[str, dict[Dearness, list[ReplicaView]]] = {}
-
-    def levels(self, model: ModelView) -> dict[Dearness, list[ReplicaView]]:
-        """A model's replicas that are meant to run, by how dear they are."""
-        found = self._levels.get(model.id)
-        if found is None:
-            alike: defaultdict[tuple[str | None, int, int], list[ReplicaView]] = defaultdict(list)
-            for item in self.board.of_model(model.id):
-                if item.run and item.shares:
-                    # one profile takes as much of each card, and when that is estimated anew, so is its memory: of those
-                    # alike only one is summed up
-                    alike[item.profile_id, item.shares[0].memory, item.in_flight].append(item)
-            found = self._levels[model.id] = {}
-            for group in alike.values():
-                found.setdefault((int(model.klass), group[0].in_flight, size_of(group[0])), []).extend(group)
-        return found

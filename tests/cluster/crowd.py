@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.domain.board import Board
+from cluster.domain.eviction import Eviction
 from cluster.domain.place import Placer
-from cluster.domain.preempt import Eviction, make_room
+from cluster.domain.preempt import make_room
 from cluster.domain.quotas import Ledger
 from cluster.domain.types import (
     Amount,

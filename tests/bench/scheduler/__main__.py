@@ -21,9 +21,10 @@ from typing import Any
 import orjson
 
 from cluster.domain.board import Board
+from cluster.domain.eviction import Eviction
 from cluster.domain.place import Placement, Placer
 from cluster.domain.plan import Start
-from cluster.domain.preempt import Eviction, make_room
+from cluster.domain.preempt import make_room
 from cluster.domain.quotas import Ledger
 from cluster.domain.reconcile import reconcile
 from cluster.domain.types import ModelView, World

@@ -166,9 +166,7 @@ def test_a_tally_never_says_no_where_the_board_says_yes(case: tuple[World, Model
     for room in board.by_index:
         tally = Tally(room, profile, asks)
         for replica in board.on_node(room.node.id):
-            for share in replica.shares:
-                if share.node_id == room.node.id:
-                    tally.add(0, replica, share)
+            tally.add(replica)
         mark = board.mark()
         for replica in board.on_node(room.node.id):
             board.lift(replica.id)

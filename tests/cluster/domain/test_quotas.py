@@ -13,7 +13,8 @@ from cluster.domain.plan import Start, recheck
 from cluster.domain.quotas import Ledger, ledger_of
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import Amount, Claim, ModelView, NodeView, ReplicaView, ScopeView, Share, World
+from cluster.domain.types import Amount, Claim, Klass, ModelView, NodeView, ReplicaView, ScopeView, Share, World
+from cluster.domain.victims import Ground, Rights, asker
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica, applied, with_replica
 
@@ -189,6 +190,16 @@ def picture(amounts: dict[str, dict[str, Amount]], *owners: str) -> tuple[Ledger
     return Ledger(board), replicas, node, board
 
 
+def ground(ledger: Ledger, victim: ReplicaView, taker: ModelView) -> Ground | None:
+    rights = Rights(ledger.board, ledger, asker(ledger.board, taker, 0.0), taker.profiles[0])
+    return rights.ground(victim)
+
+
+def may_take(ledger: Ledger, victim: ReplicaView, owner: str) -> bool:
+    """Whether a critical model of this owner may have its room."""
+    return ground(ledger, victim, owned("taker", owner, klass=Klass.CRITICAL)) is Ground.CLASS
+
+
 @pytest.mark.parametrize(
     ("amounts", "owners", "victim", "taker", "may"),
     [
@@ -211,29 +222,28 @@ def picture(amounts: dict[str, dict[str, Amount]], *owners: str) -> tuple[Ledger
 )
 def test_a_replica_within_a_guarantee_is_not_taken_for_another_scope(amounts, owners, victim, taker, may) -> None:
     ledger, replicas, _, _ = picture(amounts, *owners)
-    assert ledger.may_take(replicas[victim], owned("taker", taker)) is may
+    assert may_take(ledger, replicas[victim], taker) is may
 
 
 def test_of_several_beyond_a_guarantee_no_more_are_taken_than_are_beyond_it() -> None:
     ledger, replicas, _, board = picture({"p1": {"guarantee": cards(1)}}, "p1", "p1", "p1")
-    taker = owned("taker", "p4")
     mark, taken = board.mark(), 0
     for replica in replicas:
-        if ledger.may_take(replica, taker):
+        if may_take(ledger, replica, "p4"):
             board.lift(replica.id)
             taken += 1
     assert taken == 2
     board.back(mark)
-    assert all(ledger.may_take(replica, taker) for replica in replicas)
+    assert all(may_take(ledger, replica, "p4") for replica in replicas)
 
 
 def test_one_that_is_told_to_stop_is_not_what_a_guarantee_lives_on() -> None:
     """Of two, one drains already for somebody else: the other one is what is left of the guarantee."""
     ledger, replicas, _, board = picture({"p1": {"guarantee": cards(1)}}, "p1", "p1")
     board.put(replace(replicas[0], run=False, state=ReplicaState.DRAINING))
-    assert not ledger.may_take(replicas[1], owned("taker", "p4"))
+    assert not may_take(ledger, replicas[1], "p4")
     board.put(replace(replicas[1], state=ReplicaState.FAILED))
-    assert ledger.may_take(board.replica(replicas[1].id) or replicas[1], owned("taker", "p4"))
+    assert may_take(ledger, board.replica(replicas[1].id) or replicas[1], "p4")
 
 
 @pytest.mark.parametrize(
@@ -254,8 +264,8 @@ def test_one_that_is_told_to_stop_is_not_what_a_guarantee_lives_on() -> None:
     ],
 )
 def test_what_is_borrowed_is_taken_back_for_a_scope_within_its_own(amounts, owners, taker, may) -> None:
-    ledger, replicas, node, _ = picture(amounts, *owners)
-    assert ledger.may_reclaim(replicas[0], owned("taker", taker), share_on(node, len(owners))) is may
+    ledger, replicas, _, _ = picture(amounts, *owners)
+    assert (ground(ledger, replicas[0], owned("taker", taker)) is Ground.BORROWED) is may
 
 
 @pytest.mark.parametrize(
@@ -279,9 +289,9 @@ def test_without_quotas_everything_may_be_taken_and_nothing_is_summed() -> None:
     board = Board(World(models=(chat,), nodes=(node,), replicas=(on(chat, node, 0),)))
     ledger = Ledger(board)
     assert board.watchers == []
-    assert ledger.may_take(board.replicas[0], owned("taker", "p4"))
+    assert may_take(ledger, board.replicas[0], "p4")
     assert ledger.over_limit(chat, share_on(node, 1)) == ""
-    assert not ledger.may_reclaim(board.replicas[0], owned("taker", "p4"), share_on(node, 1))
+    assert ground(ledger, board.replicas[0], owned("taker", "p4")) is None
 
 
 def test_a_board_has_one_ledger() -> None:

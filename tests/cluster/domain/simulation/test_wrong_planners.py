@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.domain import preempt, starting, victims
+from cluster.domain import starting, victims
 from cluster.domain.quotas import Ledger
 from cluster.domain.simulation.random_case import random_case
 from cluster.domain.simulation.run import simulate
@@ -25,11 +25,9 @@ def anybody(asked: Asker, other: ModelView) -> Ground | None:
 
 
 WRONG: list[tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = [
-    ("guarantees protect nobody", "guarantee_broken", lambda patch: patch.setattr(Ledger, "may_take", lambda *_: True)),
+    ("guarantees protect nobody", "guarantee_broken", lambda patch: patch.setattr(Ledger, "protects", lambda *_: False)),
     ("limits stop nobody", "limit_broken", lambda patch: patch.setattr(Ledger, "over_limit", lambda *_, **__: "")),
-    ("every class gives way", "class_inversion", lambda patch: [
-        patch.setattr(module, "model_ground", anybody) for module in (preempt, victims)
-    ]),
+    ("every class gives way", "class_inversion", lambda patch: patch.setattr(victims, "model_ground", anybody)),
     ("nobody gives way", "starved", lambda patch: patch.setattr(starting, "make_room", lambda *_, **__: None)),
     ("nobody says why", "unexplained", lambda patch: patch.setattr(starting, "missing", lambda *_: None)),
 ]  # fmt: skip
