@@ -19,7 +19,7 @@ from cluster.domain.board import Board
 from cluster.domain.decided import decided
 from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, do, overtaken, recheck
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import ReplicaView, Share
+from cluster.domain.types import ProfileView, ReplicaView, Share
 from cluster.models import ModelStanding, Replica
 from cluster.services.locks import plan_lock
 from cluster.wire import Serve, to_dict
@@ -122,7 +122,9 @@ def _write(op: Op, board: Board, serves: Mapping[str, Serve], actor: str) -> boo
                 f"a replica of {name} gives way to {taker.name if taker else op.for_model}",
             )
     elif isinstance(op, Renew):
-        written = same.update(**_renewed(op, _told(serves[op.profile_id], op.shares[0])))
+        written = same.update(
+            **_renewed(op, _told(serves[op.profile_id], op.shares[0], model.profile(op.profile_id) if model else None))
+        )
         kind, text = "replica_renewed", f"a replica of {name} starts anew as generation {op.generation}"
     else:
         gone = same if board.node(replica.node_id) is None else same.filter(state=ReplicaState.STOPPED.value)
@@ -136,7 +138,7 @@ def _start(op: Start, board: Board, serve: Serve, actor: str) -> None:
     model, node = board.model(op.model_id), board.node(op.node_id)
     assert model is not None  # recheck saw them both
     assert node is not None
-    serve = _told(serve, op.shares[0])
+    serve = _told(serve, op.shares[0], model.profile(op.profile_id))
     Replica.objects.create(
         id=op.replica_id,
         model_id=model.id,
@@ -182,10 +184,14 @@ def _written(model_id: str, **values: Any) -> None:
     ModelStanding.objects.filter(model_id=model_id).update(version=F("version") + 1)
 
 
-def _told(serve: Serve, share: Share) -> Serve:
-    """What this node is told: the profile, and the cards that it uses there."""
+def _told(serve: Serve, share: Share, profile: ProfileView | None) -> Serve:
+    """What this node is told: the profile, and the cards that it uses there. What of each is for no layer is told as it was
+    planned with, which after a measurement is not what was estimated: layers are divided by what is left."""
     return replace(
-        serve, cards=tuple(uuid for uuid, _ in share.cards), card_memory=tuple(size for _, size in share.cards)
+        serve,
+        cards=tuple(uuid for uuid, _ in share.cards),
+        card_memory=tuple(size for _, size in share.cards),
+        card_base=profile.card_base if profile is not None and share.cards else serve.card_base,
     )
 
 

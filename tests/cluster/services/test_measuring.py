@@ -151,6 +151,28 @@ def test_a_card_way_whose_memory_is_not_declared_is_estimated_with_its_layers() 
     assert 0 < found.memory < GIB + 512 * MIB
 
 
+def test_layers_are_divided_as_they_were_planned_also_where_a_measurement_was_small() -> None:
+    """Each card's share less what is for no layer is what llama.cpp divides by: both must be of the same plan."""
+    machine = Machine("gpu")
+    cards = (
+        CardReport(uuid="GPU-1", name="L4", memory_total=24 * GIB, memory_foreign=0),
+        CardReport(uuid="GPU-2", name="L4", memory_total=24 * GIB, memory_foreign=10 * GIB),
+    )
+    machine.heartbeat(hardware=replace(HARDWARE, cards=cards))
+    facts = {"kind": "model", "bytes": 64 * MIB, "layers": 12, "heads": 8, "heads_kv": 8, "key_length": 64,
+             "value_length": 64, "embedding": 512, "vocabulary": 1000, "parameters": 10**8}  # fmt: skip
+    row = a_model_row("m", facts=facts, profile={"gpus_per_node": 2, "memory": GIB, "context": 256, "slots": 1})
+    digest = selectors.world().models[0].profiles[0].digest
+    Measurement.objects.create(digest=digest, memory=GIB, card_memory=300 * MIB, replica_id="r", measured_at=later())
+    profile = selectors.world().models[0].profiles[0]
+    assert profile.card_base < selectors.picture()[1][profile.id].card_base  # less than was estimated
+    planned()
+    told = Replica.objects.get(model=row).serve
+    assert told["card_base"] == profile.card_base
+    layers = [(size - told["card_base"]) / profile.layer for size in told["card_memory"]]
+    assert all(count >= 1 and count == int(count) for count in layers)
+
+
 def test_where_the_driver_does_not_tell_whose_memory_it_is_what_replicas_do_not_hold_is_others() -> None:
     machine = Machine("gpu")
     card = CardReport(uuid="GPU-1", name="H100", memory_total=80 * GIB, memory_used=10 * GIB)
