@@ -15,7 +15,7 @@ def check(world: World) -> tuple[str, ...]:
 
     1. ids are unique, and a live replica of a model has its slot to itself
     2. a replica names a model and a node that exist
-    3. no memory of a node or of a card is promised twice (one that was not reported yet promises nothing)
+    3. no memory of a node or of a card and no core is promised twice (what was not reported yet promises nothing)
     4. generations count from 1
     """
     found: list[str] = []
@@ -53,16 +53,22 @@ def broken(before: World, world: World) -> tuple[str, ...]:
 
 
 def _promised(world: World) -> dict[str, tuple[int, str]]:
-    """By node id and by card: bytes promised beyond what it can give, in words too. Of those that have reported them."""
+    """By node id and by card: what is promised beyond what it can give, in words too. Of those that have reported them."""
     memory: Counter[str] = Counter()
+    cores: Counter[str] = Counter()
     cards: Counter[str] = Counter()
     for replica in world.replicas:
         if holds_room(replica):
             for share in replica.shares:
                 memory[share.node_id] += share.memory
+                cores[share.node_id] += share.cores
                 cards.update(dict(share.cards))
     found = {}
     for node in world.nodes:
+        if node.cores:
+            taken = cores[node.id]
+            text = f"node {node.name}: {taken} cores are promised and it has {node.cores}"
+            found[f"{node.id}:cores"] = taken - node.cores, text
         things = [(node.id, f"node {node.name}", node.memory_total, margin(node), memory[node.id])]
         things += [
             (card.uuid, f"card {card.uuid} of node {node.name}", card.memory_total, card_margin(card), cards[card.uuid])

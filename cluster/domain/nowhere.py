@@ -155,7 +155,7 @@ class _Group:
 
 
 def _together(board: Board, profile: ProfileView, model: ModelView, told: Iterable[Refused]) -> list[str]:
-    """Reasons that can pass first, and of these those that others' room would mend; the more nodes, the sooner."""
+    """Reasons in order: what others use, what may pass, what is too small, all else; the more nodes, the sooner."""
     groups: dict[tuple[str, object], _Group] = {}
     kinds, asked = board.kinds, [key for key, _ in profile.labels]
     for room, code in told:
@@ -195,7 +195,9 @@ def _group_words(group: _Group, text: str) -> str:
 
 
 def _rank(code: str) -> int:
-    return 0 if code in BUSY else 1 if code in NOT_NOW else 2
+    if code in BUSY:
+        return 0
+    return 1 if code in NOT_NOW else 2 if code in _FIGURES else 3
 
 
 def _words(room: Room, profile: ProfileView, code: str, model: ModelView) -> str:

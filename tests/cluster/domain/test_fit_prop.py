@@ -186,8 +186,8 @@ def fleets(draw: st.DrawFn) -> World:
     replicas = []
     for number, (place, memory, cores, of_card, state) in enumerate(draw(st.lists(holding, max_size=4))):
         node = nodes[place % len(nodes)]
-        cards = tuple((card.uuid, of_card * GIB) for card in node.cards[:1])
-        share = Share(node_id=node.id, memory=memory * GIB // 2, cores=cores, cards=cards)
+        held = tuple((card.uuid, of_card * GIB) for card in node.cards[:1])
+        share = Share(node_id=node.id, memory=memory * GIB // 2, cores=cores, cards=held)
         replicas.append(a_replica(OTHER, node, slot=number, shares=(share,), state=ReplicaState(state)))
     return World(models=(OTHER,), nodes=tuple(nodes), replicas=tuple(replicas), pack=draw(st.booleans()))
 

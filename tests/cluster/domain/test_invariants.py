@@ -8,11 +8,15 @@ import pytest
 
 from cluster.domain.invariants import broken, check
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import World
+from cluster.domain.types import ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_profile, a_replica
 
 MODEL, NODE = a_model(), a_node()
+
+
+def with_cores(cores: int, **fields: Any) -> ReplicaView:
+    return a_replica(MODEL, NODE, shares=(Share(node_id=NODE.id, memory=GIB, cores=cores),), **fields)
 
 
 def test_a_sound_world_breaks_nothing() -> None:
@@ -37,6 +41,10 @@ def test_a_stopped_replica_shares_its_slot_with_the_next() -> None:
             World(models=(MODEL,), nodes=(NODE,), replicas=(a_replica(MODEL, NODE, reserved=9 * GIB),)),
             "9.0 GiB are promised",
         ),
+        (
+            World(models=(MODEL,), nodes=(NODE,), replicas=(with_cores(3), with_cores(2, slot=1))),
+            "node one: 5 cores are promised and it has 4",
+        ),
     ],
 )
 def test_a_broken_truth_is_said(world: World, words: str) -> None:
@@ -58,6 +66,11 @@ def promised(*gigabytes: int, **fields: Any) -> World:
     return World(models=(MODEL,), nodes=(NODE,), replicas=replicas)
 
 
+def with_all(*cores: int) -> World:
+    replicas = tuple(with_cores(count, slot=slot) for slot, count in enumerate(cores))
+    return World(models=(MODEL,), nodes=(NODE,), replicas=replicas)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
@@ -67,6 +80,9 @@ def promised(*gigabytes: int, **fields: Any) -> World:
         (promised(9), promised(5, 5), True),
         (promised(9), promised(9, generation=0), True),
         (World(), promised(9), True),
+        (with_all(3, 3), with_all(3, 3), False),
+        (with_all(3, 3), with_all(3, 2), False),
+        (with_all(3, 1), with_all(3, 3), True),
     ],
 )
 def test_a_change_may_lessen_what_is_broken_already_and_not_add_to_it(before: World, after: World, says: bool) -> None:

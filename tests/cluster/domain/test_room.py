@@ -183,3 +183,39 @@ def test_what_was_taken_and_given_back_is_there_again(
     for item, share in reversed(taken):
         room.take(item, share, -1, lifted=False)
     assert left(room) == before
+
+
+# --- disk
+
+
+def weighty(room: Room, **there: int) -> list[bool]:
+    """Whether the disk lacks room for 4 GiB of weights `w`, and for as much of `v`, when these are to come."""
+    for name, size in there.items():
+        room.fetch(name, size * GIB, 1)
+    return [room.lacks_disk(name, 4 * GIB) for name in ("w", "v")]
+
+
+@pytest.mark.parametrize(
+    ("node", "there", "lacks"),
+    [
+        ({"disk_free": 4 * GIB}, {}, [False, False]),
+        ({"disk_free": 4 * GIB - 1}, {}, [True, True]),
+        ({"disk_free": None}, {"x": 9}, [False, False]),
+        ({"disk_free": 4 * GIB}, {"x": 1}, [True, True]),  # promised to others
+        ({"disk_free": 4 * GIB}, {"w": 4}, [False, True]),  # comes once for all who run it
+        ({"disk_free": 0, "weights": frozenset({"w"})}, {}, [False, True]),
+        ({"disk_free": 4 * GIB, "weights": frozenset({"x"})}, {"x": 9}, [False, False]),
+    ],
+)
+def test_disk_is_for_weights_that_are_to_come(node: dict[str, Any], there: dict[str, int], lacks: list[bool]) -> None:
+    assert weighty(Room(a_node(**node), 0), **there) == lacks
+
+
+def test_disk_that_was_promised_is_free_when_the_last_of_those_who_share_the_weights_has_gone() -> None:
+    room = Room(a_node(disk_free=5 * GIB), 0)
+    for _ in range(2):
+        room.fetch("x", 3 * GIB, 1)
+    room.fetch("x", 3 * GIB, -1)
+    assert (room.disk_promised, room.lacks_disk("w", 3 * GIB)) == (3 * GIB, True)
+    room.fetch("x", 3 * GIB, -1)
+    assert (room.disk_promised, room.lacks_disk("w", 3 * GIB)) == (0, False)
