@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Count, Q
+
 from catalog.models import Event
 
 SECRETS = frozenset({"sha256", "password", "sealed_private_key", "sealed_ca_key", "sealed_key"})
 """Columns that never stand in an event, whatever a caller passes."""
+
+DECISIONS = 2_000
+"""Events of decisions about one model, and as many of its replicas, that are kept however often something is decided."""
 
 
 def append(
@@ -45,6 +50,21 @@ def prune(*, before: datetime, limit: int) -> int:
     """Forget events of before this time, the oldest first, at most `limit`. Returns how many; the only way they go."""
     oldest = Event.objects.filter(at__lt=before).order_by("at", "id").values_list("pk", flat=True)[:limit]
     return Event.objects.filter(pk__in=list(oldest)).delete()[0]
+
+
+def prune_decisions(*, limit: int) -> int:
+    """Forget what was decided and seen of one model beyond the newest DECISIONS, at most `limit` of it. Returns how many.
+
+    What people did stays, whatever else happened.
+    """
+    decided = Event.objects.filter(Q(actor="reconciler") | Q(actor__startswith="node:"))
+    of_model = {"about": decided.exclude(about=""), "subject_id": decided.filter(subject_kind="model")}
+    for column, rows in of_model.items():
+        counts = rows.order_by().values_list(column).annotate(count=Count("pk"))
+        for model_id, count in counts.filter(count__gt=DECISIONS):
+            oldest = rows.filter(**{column: model_id}).order_by("at", "id").values_list("pk", flat=True)
+            return Event.objects.filter(pk__in=list(oldest[: min(limit, count - DECISIONS)])).delete()[0]
+    return 0
 
 
 def plain(fields: Mapping[str, Any] | None) -> dict[str, Any] | None:

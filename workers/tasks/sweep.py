@@ -42,7 +42,8 @@ def measure() -> None:
 
 @app.task(name="workers.tasks.sweep.prune")
 def prune() -> None:
-    """Forget what is older than its setting says (0: for ever), and sessions of the console that have expired."""
+    """Forget what is older than its setting says (0: for ever), decisions about one model beyond the newest, measurements
+    of what runs no more, and sessions of the console that have expired."""
     config, until = settings.CONFIG, time.monotonic() + BUDGET
     now = selectors.from_unix(selectors.database_now())
     ages: dict[str, tuple[float, Callable[..., int]]] = {
@@ -51,6 +52,8 @@ def prune() -> None:
         "jobs": (config.job_days, jobs.prune),
     }
     measuring.prune(now)
+    while time.monotonic() < until and (gone := events.prune_decisions(limit=BATCH)):
+        event(log, "pruned", what="decisions", rows=gone)
     for what, (days, forget) in ages.items():
         gone = last = 0
         while days and time.monotonic() < until:

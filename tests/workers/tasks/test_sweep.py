@@ -13,7 +13,7 @@ from django.utils import timezone
 from catalog.models import Event
 from catalog.services import events
 from cluster.domain.states import JobState
-from cluster.models import Job
+from cluster.models import Job, Measurement
 from cluster.services import jobs
 from routing.models import UsageRecord
 from workers.tasks import sweep
@@ -85,3 +85,37 @@ def test_a_prune_that_takes_too_long_leaves_the_rest_for_the_next(monkeypatch: p
     monkeypatch.setattr(sweep, "BUDGET", -1.0)
     sweep.prune()
     assert UsageRecord.objects.count() == 4
+
+
+def test_of_decisions_about_one_model_the_newest_are_kept_and_all_that_people_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "DECISIONS", 3)
+    monkeypatch.setattr(sweep, "BATCH", 2)
+
+    def write(number: int, actor: str, **subject: str) -> None:
+        events.append(actor=actor, kind="k", message=str(number), **{"subject_kind": "model", **subject})
+
+    for number in range(10):
+        write(number, "reconciler", subject_id="mod_1")
+        write(number, "node:n", subject_id="rep_1", subject_kind="replica", about="mod_1")
+        write(number, "user:u", subject_id="mod_1")
+    for number in range(2):
+        write(number, "reconciler", subject_id="mod_2")
+        write(number, "reconciler", subject_id="n1", subject_kind="node")
+    sweep.prune()
+
+    def kept(actor: str, **subject: str) -> list[str]:
+        return list(Event.objects.filter(actor=actor, **subject).order_by("at", "id").values_list("message", flat=True))
+
+    assert kept("reconciler", subject_id="mod_1") == ["7", "8", "9"]
+    assert kept("node:n", about="mod_1") == ["7", "8", "9"]
+    assert len(kept("user:u")) == 10
+    assert kept("reconciler", subject_id="mod_2") == kept("reconciler", subject_id="n1") == ["0", "1"]
+
+
+def test_measurements_of_what_runs_no_more_are_forgotten() -> None:
+    for digest, days in (("old", 31), ("new", 29)):
+        Measurement.objects.create(digest=digest, memory=1, replica_id="r", measured_at=ago(days))
+    sweep.prune()
+    assert list(Measurement.objects.values_list("digest", flat=True)) == ["new"]
