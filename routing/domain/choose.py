@@ -58,6 +58,7 @@ class Route:
     seats: tuple[Seat, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     leaving: bool = False  # the seats are about to drain: for requests that come all the same, nothing to offer
+    wakes: bool = False  # where nobody answers, controllers are told of a request: see waking.wakes
 
 
 RETRY_AFTER = {"pending": 5.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0, "lost": 10.0}

@@ -1,4 +1,4 @@
-"""What a request is told whose model was at rest and did not come up."""
+"""Whose requests controllers are told of, and what a request is told whose model did not come up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,24 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.openai import SHOWN_NAME
 from routing.domain.snapshot import ModelEntry
 
-PARKED = "model_parked"
+PARKED, NOT_WANTED = "model_parked", "model_not_wanted"
+NO_CONTROLLER = "activation_unavailable"
+_THERE = frozenset({"ready", "pending", "starting", "backoff", "draining"})
+"""States of a replica that answers, or that its node works at."""
 _MOST = 1000
 """Characters of a controller's reason that are passed on."""
+
+
+def wakes(model: ModelEntry) -> bool:
+    """Whether a request that nobody answers is to be told to controllers.
+
+    1. a model on demand: it may be at rest
+    2. one that always runs, and of which the snapshot names no replica that is there or to come: each request is an
+       attempt to place one. Of one that is there its own node says how it stands
+    """
+    if model.on_demand or not model.enabled or model.external is not None or model.code == NOT_WANTED:
+        return model.on_demand  # 1
+    return all(item.state not in _THERE for item in model.placed)  # 2
 
 
 def came_to_nothing(name: str, *, state: str, code: str, message: str) -> Refused | None:
@@ -52,7 +67,7 @@ def no_controller(name: str) -> Refused:
     """503 `activation_unavailable`: what runs is answered all the same, what is at rest needs a controller."""
     return Refused(
         Kind.UNAVAILABLE,
-        "activation_unavailable",
+        NO_CONTROLLER,
         f"The model '{name[:SHOWN_NAME]}' is at rest, and no controller answers that could start it: try again in a moment, "
         "use a model that runs, or tell an administrator.",
         param="model",
@@ -65,7 +80,7 @@ def too_long(name: str, seconds: float) -> Refused:
     return Refused(
         Kind.UNAVAILABLE,
         "activation_timeout",
-        f"The model '{name[:SHOWN_NAME]}' was at rest and has not come up within {seconds:g} s. It may still be loading: "
+        f"No replica of the model '{name[:SHOWN_NAME]}' was there, and none has come up within {seconds:g} s. It may still be loading: "
         "ask again in a minute.",
         param="model",
         retry_after=60,

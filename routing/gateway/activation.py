@@ -1,4 +1,5 @@
-"""Models at rest: this gateway tells a controller that requests wait, and they wait for what becomes of that attempt.
+"""Models that nobody serves: this gateway tells a controller that requests wait, and they wait for what becomes of that
+attempt.
 
 For each model one exchange with the controllers is under way, however many requests wait here. It is said again each
 POLL seconds as long as somebody waits: so controllers know who waits for what is loading, and that nobody does any more.

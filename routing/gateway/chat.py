@@ -138,7 +138,7 @@ class Generate:
                 parts.flights.leave(place.replica_id)
         elif isinstance(place, Via):
             more = hop.patience(config, place.hop)
-            wakes = config.activation_timeout if place.hop == HANDED and route and route.model.on_demand else 0.0
+            wakes = config.activation_timeout if place.hop == HANDED and route and route.wakes else 0.0
             await hop.send(
                 exchange,
                 place,

@@ -19,7 +19,7 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.choose import Route, Seat, choose, not_ready, vet
 from routing.domain.openai import EMBEDDINGS, Ask
-from routing.domain.waking import parked
+from routing.domain.waking import NO_CONTROLLER, parked
 from routing.domain.way import FORWARDED, HANDED, Way, already_forwarded, stopped, way
 from routing.gateway.activation import Activation
 from routing.gateway.exchange import Exchange
@@ -82,14 +82,15 @@ class Dispatch:
     async def first(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """The place for a request that nobody was sent yet. Raises Refused.
 
-        1. a model on demand that nobody serves now is waited for, here where the request is to be placed
+        1. a model that nobody serves now, and that may come up (`waking.wakes`), is waited for, here where the request is
+           to be placed
         2. an engine of this node that has just died is waited for, up to GRACE: it is being started again
         """
         route = self._vetted(exchange, ask)
         found = way(hop=exchange.hop, runs=self._members.runs, routers=self._knows_routers)
         if isinstance(found, Refused):
             raise found
-        if route.model.on_demand and found is not Way.HAND and exchange.hop != FORWARDED:  # 1
+        if route.wakes and found is not Way.HAND and exchange.hop != FORWARDED:  # 1
             await self._woken(exchange, ask, found)
             route = self._vetted(exchange, ask)
         place = self._place(exchange, found, route, body, frozenset())
@@ -101,9 +102,10 @@ class Dispatch:
         return place
 
     async def _woken(self, exchange: Exchange, ask: Ask, found: Way) -> None:
-        """Wait until somebody serves a model that runs on demand. Raises Refused: it does not come up.
+        """Wait until somebody serves a model that may come up. Raises Refused: it does not.
 
-        Meanwhile a client that leaves is noticed, and one that streams is sent comments.
+        Meanwhile a client that leaves is noticed, and one that streams is sent comments. Where no controller answers, what
+        the snapshot says of a model that always runs is the better answer.
         """
 
         def up(ready: bool) -> bool:
@@ -127,7 +129,7 @@ class Dispatch:
             until = exchange.began + self._config.activation_timeout
             refused = await self._activation.wait(ask.model, up, until=until)
             exchange.waits = False
-        if refused is not None:
+        if refused is not None and (route.model.on_demand or refused.code != NO_CONTROLLER):
             raise refused
 
     def _comes_back(self, route: Route) -> bool:

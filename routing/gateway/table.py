@@ -15,6 +15,7 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.choose import Route, Seat, Waiting
 from routing.domain.snapshot import AdminEntry, KeyEntry, ModelEntry, ProviderEntry, Snapshot
+from routing.domain.waking import wakes
 from routing.gateway.watched import LOOK, WatchedFile
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,8 @@ def _route(model: ModelEntry, engines: EnginesFile) -> Route:
         for item in engines.starting
         if item.replica_id in model.replicas or item.model == model.name
     ) + tuple(Waiting(state=engine.state) for engine in ours if engine.state != "ready")
-    return Route(model=model, seats=seats, waiting=waiting, leaving=any(engine.leaving for engine in usable))
+    leaving = any(engine.leaving for engine in usable)
+    return Route(model=model, seats=seats, waiting=waiting, leaving=leaving, wakes=wakes(model))
 
 
 class Table:

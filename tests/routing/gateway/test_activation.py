@@ -335,3 +335,70 @@ async def test_a_model_that_is_disabled_meanwhile_is_refused_as_such(tmp_path: P
         town.models = [replace(AT_REST, enabled=False)]
         town.publish()
         assert (await asking).json()["error"]["code"] == "model_disabled"
+
+
+ALWAYS = ModelEntry(name=TINY, created=1, code="no_memory_now", reason="one: it needs 4.0 GiB of memory")
+
+
+async def test_a_request_for_a_model_that_always_runs_and_has_no_place_is_one_attempt(tmp_path: Path) -> None:
+    async with resting(tmp_path) as (town, front, worker, brain):
+        town.models = [ALWAYS]
+        town.publish()
+        await town.settle()
+        brain.say("nowhere", **NO_ROOM)
+        answer = await front.chat()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_not_ready")
+        assert "There is no place for the model" in answer.json()["error"]["message"]
+        assert [order["attempt"] for order in brain.orders] == [None]
+        brain.say("starting")  # there is room now
+        asking = asyncio.ensure_future(front.chat())
+        await until(lambda: len(brain.orders) >= 3)
+        assert not asking.done()
+        come_up(town, worker)
+        assert (await asking).status_code == 200
+        await town.idle()
+
+
+async def test_a_model_that_always_runs_and_is_starting_is_not_waited_for(tmp_path: Path) -> None:
+    async with resting(tmp_path) as (town, front, worker, brain):
+        town.models = [ALWAYS]
+        town.serve(worker, starting=(TINY,))
+        model = town.models[0]
+        town.models = [replace(model, placed=tuple(replace(item, state="starting") for item in model.placed))]
+        town.publish()
+        await town.settle()
+        answer = await front.chat()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_not_ready")
+        assert brain.orders == []
+
+
+async def test_without_a_controller_the_snapshot_says_why_a_model_that_always_runs_does_not(tmp_path: Path) -> None:
+    async with resting(tmp_path, controller=False) as (town, front, _, _):
+        town.models = [ALWAYS]
+        town.publish()
+        await town.settle()
+        for _ in range(2):
+            answer = await front.chat()
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_not_ready")
+            assert answer.json()["error"]["reason"] == "no_memory_now"
+
+
+async def test_a_thousand_requests_that_wait_for_one_model_are_one_question_a_second(tmp_path: Path) -> None:
+    async with resting(tmp_path) as (town, front, _, brain):
+        activation_ = front.gateway.activation
+        loop = asyncio.get_running_loop()
+        up: list[bool] = []
+        waiting = [
+            asyncio.ensure_future(activation_.wait(TINY, lambda ready: bool(up), until=loop.time() + 60))
+            for _ in range(1000)
+        ]
+        await until(lambda: activation_.waiting == {TINY: 1000})
+        await until(lambda: len(brain.orders) >= 3)
+        assert [order["attempt"] for order in brain.orders].count(None) == 1
+        for task in waiting[:999]:
+            task.cancel()
+        await until(lambda: activation_.waiting == {TINY: 1})
+        up.append(True)
+        assert await waiting[-1] is None
+        assert activation_.waiting == {}
+        await town.idle()
