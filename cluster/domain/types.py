@@ -68,6 +68,7 @@ class Standing:
     quiet_since: float | None = None  # since when nothing waits
     asked_at: float | None = None  # last request for it that found it at rest
     used_at: float | None = None  # last request for it
+    gave_up: bool = False  # a load of it was given up for another model, and none has become ready since
     failures: int = 0  # starts in a row that failed
     parked_at: float | None = None
     parked_digest: str = ""  # of what was parked: another definition is tried again
@@ -192,7 +193,9 @@ class NodeView:
 
 
 _TRYING = frozenset({ReplicaState.STARTING, ReplicaState.BACKOFF, ReplicaState.FAILED})
-NOTHING_STARTED = frozenset({"weights_missing", "weights_changed", "engine_missing", "spawn_failed"})
+NOTHING_STARTED = frozenset(
+    {"weights_missing", "weights_changed", "engine_missing", "spawn_failed", "card_missing", "card_memory_taken"}
+)
 """Codes of a node that could not even begin, and looks again by itself."""
 HAD_STARTED = frozenset({"engine_died", "engine_unresponsive", "engine_wedged"})
 """Codes of an engine that was ready before it failed, whether or not a report said so in between."""

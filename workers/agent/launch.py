@@ -13,10 +13,14 @@ from cluster.wire import CardReport, Serve
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.files import private_folder
+from llmgw_site.lib.units import format_bytes
 from workers.agent import enginelog, ports, probe, process, weights
 from workers.agent.engines.base import Engine
 from workers.agent.events import Spawn, SpawnFailed
 from workers.agent.store import Intent, IntentStore
+
+SPARE = 10
+"""One part in so many of what llama.cpp may take of a card is beyond what it was seen or is thought to take."""
 
 
 class StartRefused(Exception):
@@ -47,6 +51,27 @@ def visible(serve: Serve, cards: Sequence[CardReport]) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": numbers, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
+def room_on_cards(serve: Serve, cards: Sequence[CardReport]) -> None:
+    """Whether its cards have what it may take of them. Raises Refused `card_memory_taken`: an engine that ended has not
+    given it back yet, or somebody else was faster. An attempt would fail for certain and be held against the model.
+
+    llama.cpp is planned with something to spare; vLLM does not start unless all of its share is free. What the driver
+    does not tell is not checked.
+    """
+    there = {card.uuid: card for card in cards}
+    for uuid, size in zip(serve.cards, serve.card_memory, strict=False):
+        card = there.get(uuid)
+        if card is None or card.memory_total is None or card.memory_used is None:
+            continue
+        free = max(0, card.memory_total - card.memory_used)
+        if free < (size if serve.engine == "vllm" else size - size // SPARE):
+            text = f"The card {uuid} has {format_bytes(free)} free and the engine may take {format_bytes(size)} of it: "
+            text += (
+                "others use it, or an engine that has ended has not given its memory back yet. It is looked at again."
+            )
+            raise Refused(Kind.UNAVAILABLE, "card_memory_taken", text)
+
+
 class Starter:
     """Owns the folders of engines. `start` may run in several threads; ports and intents are taken one at a time."""
 
@@ -69,7 +94,7 @@ class Starter:
         3. `engine_missing`        the engine is not installed here
         4. `weights_missing`, `weights_changed`
         5. `engine_args_refused`   the profile's args or env do not pass the vetting
-        6. `card_missing`, `card_memory_unknown`   what the driver says of its cards does not fit
+        6. `card_missing`, `card_memory_taken`, `card_memory_unknown`   what the driver says of its cards does not fit
         7. `spawn_failed`          the system refused
         """
         serve = order.serve
@@ -91,6 +116,7 @@ class Starter:
         cards = self.cards() if serve.cards else ()
         with self._lock:
             try:
+                room_on_cards(serve, cards)
                 port = ports.free_port(self._intents.ports)
                 threads = probe.default_threads(self._config.threads)
                 command = engine.command(serve, port=port, threads=threads, cards=cards)

@@ -48,6 +48,8 @@ def at(world: World) -> Standing:
         ({"attempt": 9, "code": "engine_wedged", "state": ReplicaState.STARTING}, 0),
         ({"attempt": 1, "proven": 3}, 0),
         ({"attempt": 7, "code": "weights_missing"}, 0),  # nothing was started
+        ({"attempt": 7, "code": "card_missing"}, 0),
+        ({"attempt": 7, "code": "card_memory_taken"}, 0),
         ({"attempt": 7, "state": ReplicaState.PENDING}, 0),
         ({"attempt": 7, "state": ReplicaState.READY}, 0),
         ({"attempt": 2, "state": ReplicaState.FAILED}, 2),

@@ -10,11 +10,12 @@ import pytest
 
 from cluster.wire import CardReport, EngineBuild, Serve, Weights
 from llmgw_site.lib.config import Config, load
+from llmgw_site.lib.units import GIB
 from tests.workers.agent.node import stop_engines
 from workers.agent import process
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.events import Spawn
-from workers.agent.launch import Starter, StartRefused, visible
+from workers.agent.launch import Starter, StartRefused, room_on_cards, visible
 from workers.agent.store import IntentStore
 
 
@@ -106,3 +107,30 @@ def test_a_card_that_is_not_there_may_come_back_and_is_named(config: Config, wei
     with pytest.raises(StartRefused, match="GPU-c") as caught:
         made.start(order(serve(weights, cards=("GPU-c",), card_memory=(40,))), "k")
     assert (caught.value.failure.code, caught.value.failure.final) == ("card_missing", False)
+
+
+@pytest.mark.parametrize(
+    ("engine", "used", "short"),
+    [
+        ("llama.cpp", None, False),  # not told
+        ("llama.cpp", 40, False),
+        ("llama.cpp", 44, False),  # a tenth is to spare
+        ("llama.cpp", 45, True),
+        ("vllm", 40, False),
+        ("vllm", 41, True),  # it would not start
+        ("llama.cpp", 100, True),  # more than there is
+    ],
+)
+def test_f41_a_start_waits_until_its_cards_have_their_memory_back(
+    config: Config, weights: Path, engine: str, used: int | None, short: bool
+) -> None:
+    there = CardReport(uuid="GPU-a", memory_total=80 * GIB, memory_used=None if used is None else used * GIB)
+    wanted = serve(weights, engine=engine, cards=("GPU-a", "GPU-gone"), card_memory=(40 * GIB, 40 * GIB))
+    if not short:
+        room_on_cards(wanted, (there,))
+        return
+    made = Starter(config, {engine: LlamaCpp()}, IntentStore(config.data / "intents.json"))
+    made.cards = lambda: (there,)
+    with pytest.raises(StartRefused, match=r"GPU-a has .* free and the engine may take 40\.0 GiB") as caught:
+        made.start(order(wanted), "k")
+    assert (caught.value.failure.code, caught.value.failure.final) == ("card_memory_taken", False)
