@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cluster.domain.board import Board
 from cluster.domain.feasible import BUSY, NOT_NOW, PINNED, cards_left, of_class, passing, whole
-from cluster.domain.refusals import words
+from cluster.domain.refusals import CODES, words
 from cluster.domain.room import Room
 from cluster.domain.types import ModelView, ProfileView
 
@@ -23,6 +23,8 @@ FAILED_THERE = "failed_there"
 _FAILED_WORDS = "it has failed there and is not tried again without a change"
 FABRIC_TOO_SMALL = "fabric_too_small"
 """Code of a model that spans more nodes than any fabric has for it."""
+UNFIT = CODES - NOT_NOW | {"no_suitable_node", FABRIC_TOO_SMALL}
+"""Codes of a model that no waiting helps: nodes, or its profiles, have to change."""
 Refused = tuple[Room, str]
 """A node, and the code of what is in the way there; empty: nothing is."""
 

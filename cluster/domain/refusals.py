@@ -204,3 +204,5 @@ _WORDS: dict[str, Words] = {
     "no_disk_now": _disk,
     "no_weights_now": lambda room, profile, model: f"it does not say that it has {model.weights if model else 'them'}",
 }
+CODES = frozenset(_WORDS)
+"""All codes of a node."""

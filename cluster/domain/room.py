@@ -40,7 +40,7 @@ class Room:
     as lost. `drains`: whether what runs there, or on a card of it, shall move away. `version` rises with each change.
 
     `cards`: bytes that one more engine may take of each card, in the node's order; -1 of one that must not be used.
-    `sound`: whether all of them may be used.
+    `sound`: that none of them is out is certain.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Room:
         self.cards = [
             card.memory_total - card_margin(card) - card.foreign if card.usable else -1 for card in node.cards
         ]
-        self.sound = all(card.usable for card in node.cards)
+        self.sound = -1 not in self.cards
         self._coming: dict[str, list[int]] = {}  # weights that are to be fetched: for how many replicas, and bytes
         self._top: tuple[int, ...] | None = None
         self._klass: str | bool | None = False  # not looked at yet

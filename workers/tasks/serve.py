@@ -16,6 +16,7 @@ from catalog import selectors as catalog
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.services import served, weights
 from cluster import selectors
+from cluster.domain.nowhere import UNFIT
 from cluster.domain.rollout import JobView
 from cluster.domain.states import ReplicaState
 from llmgw_site.lib.errors import Kind, Refused
@@ -36,9 +37,7 @@ ATTEMPTS = 3
 """Starts of an engine after which the job gives up; the node goes on trying."""
 GIVE_UP = 20.0
 """Seconds that "no node can ever run it" must stand before the job believes it: nodes may just be reporting in."""
-NEVER = frozenset(
-    {"no_suitable_node", "no_weights_now", "too_little_memory", "too_few_cores", "engine_missing", "engine_broken"}
-)
+NEVER = UNFIT | {"no_weights_now"}
 HASH_LOOK = 1.0
 """Seconds to wait for a digest in one look; small files are done in the first."""
 SMOKE_TRY = 15.0

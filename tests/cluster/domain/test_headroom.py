@@ -105,3 +105,26 @@ def test_as_many_fit_as_can_be_placed_one_after_the_other(case: tuple) -> None: 
         board.put(replace(card, shares=spot.shares))
     assert isinstance(Placer(board).place(asks), NoPlace)
     assert Ledger(board).over_limit(asks, ()) == ""
+
+
+@given(full_worlds())
+def test_those_who_are_named_make_room_together_and_each_of_them_is_needed(case: tuple) -> None:  # type: ignore[type-arg]
+    world, asks = case
+    found = headroom(world, asks, NOW)
+    board = Board(world)
+    for place in range(found.fits):
+        spot = Placer(board).place(asks)
+        assert not isinstance(spot, NoPlace)
+        board.put(replace(carded(spot.node, asks, {}, slot=place, id=f"new_{place}"), shares=spot.shares))
+    for item in board.leaving:
+        board.lift(item.id)
+    named = [item.replica.id for item in found.victims]
+    fits = []
+    for gone in (named, *([other for other in named if other != one] for one in named)):
+        mark = board.mark()
+        for replica_id in gone:
+            board.lift(replica_id)
+        fits.append(not isinstance(Placer(board).place(asks), NoPlace))
+        board.back(mark)
+    assert not named or fits == [True, *(False for _ in named)]
+    assert bool(found.reason) >= bool(named)

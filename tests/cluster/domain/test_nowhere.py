@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.domain.board import Board
-from cluster.domain.nowhere import FEW, GROUPS, NAMED, NoPlace
+from cluster.domain.feasible import NOT_NOW
+from cluster.domain.nowhere import FEW, GROUPS, NAMED, UNFIT, NoPlace
 from cluster.domain.place import Placer
 from cluster.domain.states import NodeState
 from cluster.domain.types import ModelView, NodeView, ProfileView, World
@@ -243,3 +244,9 @@ def test_every_node_is_in_the_message_by_name_or_by_number(world: World, profile
     named = sum(node.name in found.message for node in nodes)
     assert named >= min(len(nodes), FEW)
     assert ("more" in found.message) == (named < len(nodes))
+
+
+def test_what_waiting_helps_is_not_among_what_it_does_not() -> None:
+    assert UNFIT.isdisjoint(NOT_NOW)
+    assert {"label_missing", "too_few_cards", "no_card_of_class", "fabric_too_small", "no_suitable_node"} <= UNFIT
+    assert UNFIT.isdisjoint({"no_room_now", "no_fabric_now", "over_limit", "model_parked", "replica_starting", ""})
