@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -13,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 
 from catalog.services import actors
-from llmgw_site.lib.errors import Refused
+from llmgw_site.lib.errors import Kind, Refused
 
 
 class ServicePages(ModelAdmin):  # type: ignore[misc]
@@ -47,9 +48,42 @@ class ServicePages(ModelAdmin):  # type: ignore[misc]
         allowed = self.has_delete_permission(request)
         return [str(row) for row in rows], {}, set() if allowed else {self.opts.verbose_name}, []
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return self._answered(
-            request, request.path, lambda: super(ServicePages, self).changeform_view(request, *args, **kwargs)
+    def changeform_view(self, request: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        """What a service refuses of a form that looked right is an error of its field, and all that was typed stays."""
+
+        def view() -> HttpResponse:
+            page: HttpResponse = super(ServicePages, self).changeform_view(request, *args, **kwargs)
+            return page
+
+        try:
+            return view()
+        except Refused as refused:
+            if request.method != "POST" or refused.kind in _NO_FIELD:
+                return self._back(request, request.path, refused)
+            request.refused = refused
+        return self._answered(request, request.path, view)
+
+    def get_form(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        form = super().get_form(request, *args, **kwargs)
+        refused = getattr(request, "refused", None)
+        if refused is None or self._of_inline(refused):
+            return form
+        return type(f"Refused{form.__name__}", (form,), {"full_clean": _refusing(form.full_clean, refused)})
+
+    def _create_formsets(self, request: Any, obj: Any, change: bool) -> Any:
+        formsets, inlines = super()._create_formsets(request, obj, change)
+        refused = getattr(request, "refused", None)
+        if refused is not None and self._of_inline(refused):
+            forms = [form for formset in formsets for form in formset.forms if refused.param in form.fields]
+            for form in sorted(forms, key=lambda item: not item.has_changed())[:1]:
+                form.full_clean = partial(_refusing(type(form).full_clean, refused), form)
+        return formsets, inlines
+
+    def _of_inline(self, refused: Refused) -> bool:
+        """Whether the field at fault is one of an inline form and none of the page's own."""
+        own = getattr(self.form, "base_fields", {})
+        return refused.param not in own and any(
+            refused.param in getattr(item.form, "base_fields", {}) for item in self.inlines
         )
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -66,8 +100,25 @@ class ServicePages(ModelAdmin):  # type: ignore[misc]
         try:
             return view()
         except Refused as refused:
-            messages.error(request, refused.message)
-            return HttpResponseRedirect(back)
+            return self._back(request, back, refused)
+
+    def _back(self, request: HttpRequest, back: str, refused: Refused) -> HttpResponse:
+        messages.error(request, refused.message)
+        return HttpResponseRedirect(back)
+
+
+_NO_FIELD = frozenset({Kind.NOT_FOUND, Kind.FORBIDDEN})
+"""Refusals after which there is nothing to type anew."""
+
+
+def _refusing(full_clean: Callable[[Any], None], refused: Refused) -> Callable[[Any], None]:
+    """A form's check, with this as one more error."""
+
+    def checked(form: Any) -> None:
+        full_clean(form)
+        to_form(form, refused)
+
+    return checked
 
 
 def to_form(form: ModelForm[Any], refused: Refused) -> None:

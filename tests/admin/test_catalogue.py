@@ -195,6 +195,31 @@ def test_a_refusal_is_an_error_of_its_field(
     assert not Event.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("form", "profile", "field"),
+    [
+        ({}, {"engine": "llama.cpp", "memory": 0}, "memory"),
+        ({}, {"engine": "vllm", "tp": 2}, "card_memory"),
+        ({}, {"engine": "llama.cpp", "tp": 2, "memory": 1 << 30}, "tp"),
+        ({"description": "x" * 3000}, None, "memory"),  # its profile was left as it was
+    ],
+)
+def test_what_a_service_refuses_is_an_error_of_its_field_and_nothing_that_was_typed_is_lost(
+    form: dict[str, Any], profile: dict[str, Any] | None, field: str, console: Client
+) -> None:
+    base = {"name": "typed.by-hand", "replicas": 1, "enabled": "on", "weights_path": "/not/here.gguf", **form}
+    given = [{"name": "as-typed", **profile}] if profile else [{"name": "default"}]
+    response = console.post(url("model", "add"), {**base, **inline(*given)})
+    assert response.status_code == 200
+    assert list(problems(response)) == [field]
+    page = response.content.decode()
+    assert "typed.by-hand" in page
+    assert given[0]["name"] in page
+    assert base.get("description", "") in page
+    assert not Model.objects.exists()
+    assert not Event.objects.exists()
+
+
 def test_a_minimum_that_finds_no_place_is_refused_in_the_form_and_nothing_is_changed(console: Client) -> None:
     model = a_model()
     profile = Profile.objects.get()
@@ -272,7 +297,7 @@ def test_a_providers_key_goes_in_and_is_never_shown(console: Client) -> None:
         assert not any(secret in page.content.decode() for page in pages)
     moved = {**form, "url": "https://elsewhere.example.com/v1"}
     response = console.post(url("provider", provider.pk, "change"), {**moved, "new_key": ""})
-    assert any("was given for" in text for text in said(response))
+    assert any("was given for" in text for texts in problems(response).values() for text in texts)
     console.post(url("provider", provider.pk, "change"), {**moved, "clear_key": "on", "new_key": "sk-next"})
     provider.refresh_from_db()
     assert provider.url == moved["url"]
