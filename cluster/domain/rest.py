@@ -24,6 +24,7 @@ def rested(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
        that found no place is wanted no longer either, and the next request is a fresh attempt. Nodes say now and then
        when a replica was used last: a span that is shorter than HEARD reports of them proves nothing, and is not enough
     """
+    model = _proven(board, model)
     standing, idle = model.standing, max(model.rest_after, HEARD * board.world.heard_every)
     if not model.on_demand or not model.enabled or model.external:  # 1
         return (replace(standing, asked_at=None) if standing.asked_at is not None else standing), ""
@@ -40,6 +41,15 @@ def rested(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
         return standing, ""
     why = f"nobody has asked for it for {format_seconds(now - used)}: it goes to rest until the next request"  # 4
     return replace(standing, asked_at=None), why
+
+
+def _proven(board: Board, model: ModelView) -> ModelView:
+    """The model, of which nothing is remembered that a ready replica has made good."""
+    if not model.standing.gave_up or not any(
+        item.run and board.state(item) is ReplicaState.READY for item in board.of_model(model.id)
+    ):
+        return model
+    return replace(model, standing=replace(model.standing, gave_up=False))
 
 
 def _busy(board: Board, replica: ReplicaView) -> bool:

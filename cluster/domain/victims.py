@@ -21,7 +21,7 @@ TURN = 30.0
 """Seconds that a model on demand, once ready, keeps its room from others of its class: those who waited for it get their
 answers, and two models that are both asked for do not push each other out all the time."""
 _READY = ReplicaState.READY
-_LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
+LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
 _OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 _NOBODY: Mapping[str, int] = {}
 _PLANNED = "planned:"  # ids of replicas that this very plan starts
@@ -195,14 +195,18 @@ class Rights:
 
 
 def _turn_is_over(asked: Asker, other: ModelView, victim: ReplicaView, state: ReplicaState) -> bool:
-    """Of one on demand: after its turn; while it loads, when nobody has waited for it for a while; when it has failed."""
+    """Of one on demand: after its turn; when it has failed; while it loads, when nobody has waited for it for a while.
+
+    That once only, until a load of it has come to an end: where people are less patient than loads are long, models would
+    else push out each other's loads for ever, and none of them would be ready.
+    """
     if state is ReplicaState.FAILED:
         return True
     if asked.now is None:
-        return state is _READY or state in _LOADING
+        return state is _READY or state in LOADING
     if state is _READY:
         return asked.now - victim.state_since >= TURN
-    return state in _LOADING and nobody_waits(other, asked.now)
+    return state in LOADING and not other.standing.gave_up and nobody_waits(other, asked.now)
 
 
 def ground_of(board: Board, ledger: Ledger, asked: Asker, victim: ReplicaView, profile: ProfileView) -> Ground | None:

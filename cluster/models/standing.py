@@ -23,6 +23,7 @@ class ModelStanding(models.Model):
     quiet_since = models.FloatField(null=True, blank=True)
     asked_at = models.FloatField(null=True, blank=True)
     used_at = models.FloatField(null=True, blank=True)
+    gave_up = models.BooleanField(default=False)
     failures = models.PositiveIntegerField(default=0)
     parked_at = models.FloatField(null=True, blank=True)
     parked_digest = models.CharField(max_length=64, blank=True)
