@@ -140,7 +140,7 @@ def _still(standing: Standing) -> Standing:
 def _pressed_words(load: Load, seconds: float) -> str:
     replicas = "1 replica" if load.ready == 1 else f"{load.ready} replicas"
     if load.waiting >= load.ready:
-        text = f"{load.waiting} requests wait at {replicas}"
+        text = f"{load.waiting} {'request waits' if load.waiting == 1 else 'requests wait'} at {replicas}"
     else:
         text = f"{load.in_flight} requests are under way at {replicas}, measured to serve {load.capacity:g} at once"
     return f"{text}, so it has been for {format_seconds(seconds)}: one replica more"

@@ -135,13 +135,10 @@ def show_why(client: Api, row: dict[str, Any]) -> None:
     for wait in told["waits"]:
         if wait["message"] != status["reason"]:
             print(f"{wait['code']}: {wait['message']}")
-    facts = (
-        ("grown", "replicas beyond its base, because of load"),
-        ("failures", "starts in a row failed"),
-    )
-    for name, words in facts:
-        if standing[name]:
-            print(f"{standing[name]} {words}")
+    if standing["grown"]:
+        print(f"{_replicas(standing['grown'])} beyond its base, because of load")
+    if failures := standing["failures"]:
+        print("The last start failed" if failures == 1 else f"The last {failures} starts failed")
     if standing["restarting"]:
         print(f"{_replicas(len(standing['restarting']))} still to be replaced")
     print()

@@ -48,15 +48,15 @@ def gauge(world: World, model: ModelView, load: Load, now: float) -> Gauge | Non
     progress, words, look = None, "", "warn" if load.pressed else ""
     if standing.pressed_since is not None:
         progress, words = _progress(
-            "too much is under way", now - standing.pressed_since, world.scale_up_after, "one more"
+            "too much has been under way", now - standing.pressed_since, world.scale_up_after, "one more"
         )
     elif standing.quiet_since is not None:
-        progress, words = _progress("it is quiet", now - standing.quiet_since, world.scale_down_after, "one less")
+        progress, words = _progress("it has been quiet", now - standing.quiet_since, world.scale_down_after, "one less")
     elif load.pressed and model.target >= model.limit:
         words = f"too much is under way, and it has the {model.limit} replicas of its maximum"
     waiting = f", {load.waiting} of them wait" if load.waiting else ""
     return Gauge(
-        words=f"{load.in_flight} under way at {load.slots} slots{waiting}",
+        words=f"{load.in_flight} under way at {load.slots} slot{'' if load.slots == 1 else 's'}{waiting}",
         load=percent(load.in_flight, top) or 0.0,
         up=percent(up, top) or 0.0,
         down=percent(rest, top) if spare and load.ready > 1 else None,

@@ -23,7 +23,8 @@ from llmgw_site.console.selectors.quotas import scopes
 from llmgw_site.console.views import ModelView
 from llmgw_site.lib.units import format_seconds
 
-NEWEST = 20
+NEWEST, FIRST = 40, 8
+"""Decisions that the card has, and that it shows at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,14 @@ class ModelCard:
     gauge: Gauge | None
     nodes: tuple[NodeMap, ...]
     other_nodes: int
+
+    @property
+    def newest(self) -> Sequence[Event]:
+        return self.decisions[:FIRST]
+
+    @property
+    def older(self) -> Sequence[Event]:
+        return self.decisions[FIRST:]
 
     @property
     def room_is_new(self) -> bool:
