@@ -19,6 +19,7 @@ from cluster.domain.shares import share_of
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ProfileView, ReplicaView, Share
 from cluster.domain.victims import GRACE, Asker, Ground, Rights, Victim, asker, like
+from cluster.domain.within import allowed
 
 COMPARED = 16
 """Places where those who have to go are equally dear that are compared on the board."""
@@ -77,7 +78,8 @@ class Taker:
         return None
 
     def _busy(self, asked: Asker, profile: ProfileView) -> bool:
-        return self._ranked(asked.model, profile).outlook().busy
+        way = allowed(self.ledger, asked.model, profile)
+        return way is not None and self._ranked(asked.model, way).outlook().busy
 
     def _best(self, asked: Asker, wanted: ProfileView) -> _Found | None:
         """The cheapest place for one way to run the model, within the limits of its owner: cases 2 to 4."""

@@ -80,6 +80,20 @@ class Ledger:
         plain = any(not key.startswith(CARDS) for key in keys)
         return set() if plain else {key.removeprefix(CARDS) for key in keys}
 
+    def barred(self, model: ModelView) -> frozenset[str]:
+        """The classes of cards of which limits let a model's owner have none."""
+        limits = [self._limits.get(scope_id, _NOTHING) for scope_id in self._chain(model.owner)]
+        named = (key for limit in limits for key, most in limit.items() if not most and key.startswith(CARDS))
+        return frozenset(key.removeprefix(CARDS) for key in named)
+
+    def never(self, model: ModelView, shares: Sequence[Share]) -> bool:
+        """Whether these shares are more than limits allow though nothing else were held."""
+        limits = [self._limits.get(scope_id, _NOTHING) for scope_id in self._chain(model.owner)]
+        if not any(limits):
+            return False
+        amount = of_shares(shares, self._cards_of(shares))
+        return any(size > limit[key] for key, size in amount.items() for limit in limits if key in limit)
+
     @cached_property
     def classes(self) -> frozenset[str]:
         """The classes of cards that the fleet has."""

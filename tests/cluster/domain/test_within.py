@@ -9,12 +9,13 @@ import pytest
 from cluster.domain.board import Board
 from cluster.domain.place import NoPlace, Placement, Placer
 from cluster.domain.plan import Start
+from cluster.domain.preempt import make_room
 from cluster.domain.quotas import Ledger
 from cluster.domain.reconcile import reconcile
-from cluster.domain.types import Amount, NodeView, World
+from cluster.domain.types import Amount, Klass, NodeView, World
 from cluster.domain.within import place_within
 from llmgw_site.lib.units import GIB
-from tests.cluster.builders import a_card, a_node, applied
+from tests.cluster.builders import a_card, a_node, a_profile, a_replica, applied
 from tests.cluster.domain.test_quotas import cards, owned, tree
 
 
@@ -89,3 +90,43 @@ def test_a_model_grows_over_classes_up_to_each_limit() -> None:
     assert sorted(used) == ["a", "a", "a", "b", "b"]  # three of 20 GiB count as one card of 80 GiB
     assert [wait.code for wait in plan.waits] == ["over_limit"]
     assert reconcile(after, 1.0).ops == ()
+
+
+GPU = {"memory": GIB, "threads": 4, "cards": 1, "card_memory": 20 * GIB}
+FULL = replace(BIG, cards=(replace(BIG.cards[0], foreign=79 * GIB),))
+
+
+@pytest.mark.parametrize(
+    ("limit", "nodes", "way"),
+    [
+        ({}, (BIG, SMALL), "gpu"),
+        ({"limit": cards(0, "H100")}, (BIG, SMALL), "gpu"),  # on the other class
+        ({"limit": cards(0, "H100")}, (BIG,), "cpu"),  # none may be had of what there is
+        ({"limit": cards(0, "H100")}, (FULL,), "cpu"),  # and nobody waits for it
+        ({"limit": Amount(cards=(("H100", 0), ("L4", 0)))}, (BIG, SMALL), "cpu"),
+        ({"limit": Amount(cores=3)}, (BIG, SMALL), "cpu"),  # one replica on cards takes four
+        ({"limit": cards(1, "H100")}, (FULL,), "no_card_memory_now"),  # it may have one, and waits
+        ({"limit": Amount(cores=1)}, (BIG, SMALL), "over_limit"),  # nothing is left
+    ],
+)
+def test_what_its_owner_may_never_have_is_unfit_and_the_next_way_is_taken(limit, nodes, way) -> None:
+    gpu, cpu = a_profile("gpu", priority=1, **GPU), a_profile("cpu", memory=GIB, threads=2)
+    chat = replace(owned("chat", "p1"), profiles=(gpu, cpu))
+    place = found(World(models=(chat,), nodes=nodes, scopes=tree(**({"p1": limit} if limit else {}))))
+    assert (place.code if isinstance(place, NoPlace) else place.profile.name) == way
+    assert isinstance(place, NoPlace) or place.profile in (gpu, cpu)
+
+
+def test_room_is_made_for_the_way_that_its_owner_may_have_though_the_other_is_in_use_too() -> None:
+    gpu, cpu = a_profile("gpu", priority=1, **GPU), a_profile("cpu", memory=100 * GIB, threads=2)
+    chat = replace(owned("chat", "p1"), klass=Klass.CRITICAL, profiles=(gpu, cpu))
+    low = replace(owned("low", ""), klass=Klass.OPPORTUNISTIC, profiles=(a_profile("low", memory=60 * GIB),))
+    there = a_replica(low, FULL)
+    world = World(models=(chat, low), nodes=(FULL,), replicas=(there,), scopes=tree(p1={"limit": cards(0, "H100")}))
+    place = found(world)
+    assert isinstance(place, NoPlace)
+    assert (place.code, place.busy) == ("no_memory_now", True)
+    room = make_room(board := Board(world), Placer(board), Ledger(board), chat, 0.0)
+    assert room is not None
+    assert [victim.replica.id for victim in room.victims] == [there.id]
+    assert room.placement.profile == cpu
