@@ -97,7 +97,7 @@ def test_one_is_added_after_a_minute_and_not_before() -> None:
     assert scaled(board(model, busy), model, T + 59.9) == (standing, "")
     grown, why = scaled(board(model, busy), model, T + 60)
     assert (grown.grown, grown.pressed_since) == (1, None)
-    assert why == "1 requests wait at 1 replica, so it has been for 1 min 0 s: one replica more"
+    assert why == "1 request waits at 1 replica, so it has been for 1 min 0 s: one replica more"
 
 
 def test_a_break_in_the_pressure_lets_the_minute_begin_anew() -> None:
