@@ -181,6 +181,8 @@ class Api:
                 f"{self.target.url} does not answer ({str(error) or type(error).__name__}): is `llmgw up` running? "
                 f"The address came from {self.target.source}",
             ) from None
+        except ValueError as error:  # what JSON and UTF-8 cannot say: infinite numbers, bytes of another encoding
+            raise CliError(ExitCode.USAGE, f"this cannot be sent: {_unsent(error)}") from None
         if not response.is_success:
             raise refusal(response)
         try:
@@ -191,8 +193,17 @@ class Api:
 
 
 def part(text: str) -> str:
-    """An id or a name as one part of a path, whatever characters it has."""
-    return quote(text, safe="")
+    """An id or a name as one part of a path, whatever characters it has. Raises CliError where they are none."""
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise CliError(ExitCode.USAGE, f"{text!r} cannot be sent: {_unsent(error)}") from None
+
+
+def _unsent(error: ValueError) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "it has bytes that are no text; this terminal, or a file that it was read from, is not in UTF-8"
+    return "a number in it is none, or has no end; write a plain one"
 
 
 def refusal(response: httpx.Response) -> CliError:

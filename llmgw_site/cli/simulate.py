@@ -44,9 +44,15 @@ EXAMPLE = {
 def simulate_command(
     file: Annotated[Path | None, typer.Argument(help="A description in JSON; without one, a fleet by chance.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of a fleet by chance; equal seeds give equal runs.")] = 1,
-    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="How many, of a fleet by chance.")] = None,
-    models: Annotated[int | None, typer.Option("--models", min=1, help="How many, of a fleet by chance.")] = None,
-    hours: Annotated[float, typer.Option("--hours", min=0.01, help="How long, of a fleet by chance.")] = 1.0,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, max=100_000, help="How many, of a fleet by chance.")
+    ] = None,
+    models: Annotated[
+        int | None, typer.Option("--models", min=1, max=10_000, help="How many, of a fleet by chance.")
+    ] = None,
+    hours: Annotated[
+        float, typer.Option("--hours", min=0.01, max=10_000, help="How long, of a fleet by chance.")
+    ] = 1.0,
     log: Annotated[bool, typer.Option("--log", help="Show every decision with its reason.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a description to start from.")] = False,
     as_json: AsJson = False,
@@ -80,6 +86,8 @@ def _read(file: Path) -> Any:
         raise CliError(ExitCode.NOT_FOUND, f"cannot read {file}: {error.strerror}") from None
     except ValueError as error:
         raise CliError(ExitCode.USAGE, f"{file} is no JSON: {error}") from None
+    except RecursionError:
+        raise CliError(ExitCode.USAGE, f"{file} is no description: its JSON nests too deep") from None
 
 
 def as_dict(outcome: Outcome, *, log: bool = False) -> dict[str, Any]:

@@ -19,6 +19,10 @@ class BadCase(ValueError):
     """A description that says something that cannot be; its words name the place."""
 
 
+MOST, MOST_CARDS, MOST_LOOKS = 100_000, 64, 1_000_000
+"""Nodes or models of a kind, cards of a kind in one node, looks of the reconciler: a slip of a finger fills no machine."""
+
+
 class Part:
     """An object of the description, which knows where it stands and which of its keys were read."""
 
@@ -56,8 +60,8 @@ class Part:
             raise BadCase(f"{self.at(key)} has to be a number {bound}, and it is {found!r}")
         return float(found)
 
-    def whole(self, key: str, default: int, *, least: int = 0) -> int:
-        found = self.number(key, default, least=least)
+    def whole(self, key: str, default: int, *, least: int = 0, most: float = 1e18) -> int:
+        found = self.number(key, default, least=least, most=most)
         if found != int(found):
             raise BadCase(f"{self.at(key)} has to be a whole number")
         return int(found)
@@ -136,13 +140,16 @@ def described(values: object, *, name: str = "described") -> Case:
         twice=top.number("twice", 0.0, most=1.0),
     )
     top.done()
+    looks = case.hours * 3600 / case.tick
+    if looks > MOST_LOOKS:
+        raise BadCase(f"for and tick: that is {looks:.3g} looks, and at most {MOST_LOOKS:,} are tried")
     return case
 
 
 def _nodes(parts: list[Part]) -> dict[str, NodeView]:
     found: dict[str, NodeView] = {}
     for part in parts:
-        count, name = part.whole("count", 1, least=1), part.text("name")
+        count, name = part.whole("count", 1, least=1, most=MOST), part.text("name")
         memory = part.size("memory", 64 * GIB)
         system = NodeView(
             id="",
@@ -169,7 +176,7 @@ def _cards(parts: list[Part], node: str) -> tuple[CardView, ...]:
     found: list[CardView] = []
     for part in parts:
         klass, memory, foreign = part.text("class"), part.size("memory", "24 GiB"), part.size("foreign", 0)
-        for _ in range(part.whole("count", 1, least=1)):
+        for _ in range(part.whole("count", 1, least=1, most=MOST_CARDS)):
             uuid = f"GPU-{node}-{len(found)}"
             found.append(CardView(uuid=uuid, klass=klass, memory_total=memory, foreign=foreign))
         part.done()
@@ -213,7 +220,7 @@ def _models(
     habits: dict[str, Habits] = {}
     arrivals: list[Happening] = []
     for part in parts:
-        count, name = part.whole("count", 1, least=1), part.text("name")
+        count, name = part.whole("count", 1, least=1, most=MOST), part.text("name")
         owner = part.text("owner", "")
         if owner and owner not in owners:
             raise BadCase(f"{part.at('owner')}: there is no scope {owner}")

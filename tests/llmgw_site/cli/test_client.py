@@ -36,6 +36,21 @@ def test_all_reads_every_page_whatever_name_the_server_has_for_itself(server: Se
     assert api.all("models") == [{"id": 1}, {"id": 2}]
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "\udcff", {"a": ["\ud800"]}])
+def test_what_cannot_be_sent_is_a_mistake_of_the_command_line(server: Server, api: Api, value: Any) -> None:
+    with pytest.raises(CliError, match="cannot be sent") as caught:
+        api.post("keys", {"name": value})
+    assert caught.value.code == ExitCode.USAGE
+    assert server.seen == []
+
+
+def test_a_name_that_is_no_text_is_no_part_of_a_path() -> None:
+    assert client.part("a/b c") == "a%2Fb%20c"
+    with pytest.raises(CliError, match="no text") as caught:
+        client.part("\udcff")
+    assert caught.value.code == ExitCode.USAGE
+
+
 def test_an_empty_answer_is_none(server: Server, api: Api) -> None:
     server.answers["DELETE /api/v1/models/m"] = (204, None)
     assert api.delete("models/m") is None

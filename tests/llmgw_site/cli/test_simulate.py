@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.llmgw_site.cli.conftest import Llmgw
 
 
@@ -41,5 +43,16 @@ def test_what_is_wrong_with_a_description_is_one_line_with_its_place(command: Ll
     assert (done.code, "nodes[0].cores has to be a number" in done.err) == (2, True)
     file.write_text("{")
     assert command("simulate", str(file)).code == 2
+    file.write_text("[" * 200_000)
+    deep = command("simulate", str(file))
+    assert (deep.code, "nests too deep" in deep.err) == (2, True)
     missing = command("simulate", str(tmp_path / "none.json"))
     assert (missing.code, "No such file" in missing.err) == (4, True)
+
+
+@pytest.mark.parametrize(
+    "args", [("--hours", "inf"), ("--hours", "1e300"), ("--nodes", "1000000000"), ("--models", "1000000000")]
+)
+def test_a_fleet_by_chance_has_bounds(command: Llmgw, args: tuple[str, str]) -> None:
+    done = command("simulate", *args)
+    assert (done.code, args[0] in done.err) == (2, True)
