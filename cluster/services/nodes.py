@@ -251,17 +251,10 @@ def removed(node: Node) -> Refused:
 
 
 def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
-    hardware = to_dict(replace(beat.hardware, cards=beat.hardware.cards[:_MOST_CARDS]))
-    del hardware["v"]
     fields: dict[str, Any] = {
         "boot_id": (call.boot if call else beat.boot_id)[:64],
         "call_counter": call.counter if call else None,
         "version": beat.version[:40],
-        "hardware": hardware,
-        "engines": [
-            {"kind": item.kind[:40], "version": item.version[:_TEXT], "problem": item.problem[:_TEXT]}
-            for item in beat.engines[:_MOST]
-        ],
         "problems": [text[:_TEXT] for text in beat.problems[:_MOST]],
         "snapshot_version": beat.snapshot_version[:100],
         "spool_records": _count(beat.spool_records),
@@ -269,6 +262,13 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
         "roles": [role[:40] for role in beat.roles[: members.MOST_MODULES]],
         "map_version": beat.map_version[:100],
     }
+    if beat.hardware.cores:  # else its agent has just begun and read nothing yet: what it said before is true still
+        fields["hardware"] = to_dict(replace(beat.hardware, cards=beat.hardware.cards[:_MOST_CARDS]))
+        del fields["hardware"]["v"]
+        fields["engines"] = [
+            {"kind": item.kind[:40], "version": item.version[:_TEXT], "problem": item.problem[:_TEXT]}
+            for item in beat.engines[:_MOST]
+        ]
     if beat.weights_mark is None:
         fields["weights_mark"] = ""
     elif beat.weights_mark and beat.weights is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,10 @@ ACTIONS = {
     7: "the driver asks for a restart of the system",
 }
 """NVML's recovery actions that put a card out of use. The others (3: peer-to-peer, 5: IMEX) leave the card itself sound."""
+
+
+HANGS = 60.0
+"""Seconds without a reading after which a driver that does not answer is not just slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +104,15 @@ class Cards:
         self._absent = read is None and not driver_present()
 
     def now(self) -> tuple[CardReport, ...]:
-        """The cards; while the driver hangs or fails as they were last, and out of use: what others have of them is not
-        known, and no engine could start there. Blocks for some seconds at most: call it in a thread."""
+        """The cards; while the driver fails or does not answer as they were last. Then what others have of them is not known
+        and no engine could start there, so they are out of use: at once, or where it is only slow (it is opened anew each
+        time, which takes its time without persistence mode) after HANGS. Blocks for some seconds at most: call it in a
+        thread."""
         if self._absent:
             return ()
         cards, problem = self._patient.now(), self.problem
-        if not problem or not self._rules:
+        hangs = time.monotonic() - self._patient.read_at >= HANGS
+        if not self._rules or not (self._patient.failed or (problem and hangs)):
             return cards
         return tuple(replace(card, problem=card.problem or problem) for card in cards)
 

@@ -3,7 +3,6 @@ Documentation/ABI/testing/dev-kmsg, NVIDIA's XID catalogue."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from pathlib import Path
@@ -23,7 +22,7 @@ class KernelLog:
         self._path = path
         self._descriptor: int | None = None
         self._denied = False
-        self._xids: dict[str, list[int]] = {}
+        self._xids: dict[str, dict[int, None]] = {}  # by place, each once, the one that came last at the end
 
     def read(self) -> None:
         """Take in what came since the last time; the first time all that the kernel still has."""
@@ -35,28 +34,31 @@ class KernelLog:
             except OSError:
                 self._denied = True
                 return
-        with contextlib.suppress(BlockingIOError):  # nothing more to read
-            for _ in range(_MOST):
-                try:
-                    record = os.read(self._descriptor, _RECORD)
-                except BrokenPipeError:  # the oldest were overwritten meanwhile
-                    continue
-                if not record:
-                    return
-                self.take(record.decode(errors="replace"))
+        for _ in range(_MOST):
+            try:
+                record = os.read(self._descriptor, _RECORD)
+            except BrokenPipeError:  # the oldest were overwritten meanwhile
+                continue
+            except OSError:  # nothing more to read; or a defect of the log, which is no card's
+                return
+            if not record:
+                return
+            self.take(record.decode(errors="replace"))
 
     def take(self, text: str) -> None:
         """One record, or several lines of them."""
         for line in text.splitlines():
             found = _XID.search(line)
             if found:
-                self._xids.setdefault(_place(found[1]), []).append(int(found[2]))
+                seen, xid = self._xids.setdefault(_place(found[1]), {}), int(found[2])
+                seen.pop(xid, None)
+                seen[xid] = None
             elif _LOADED.search(line):
                 self._xids.clear()
 
     def xids(self, bus: str) -> list[int]:
-        """Those of the card at this place, the oldest first. `bus`: as NVML writes it, such as 00000000:3B:00.0."""
-        return self._xids.get(_place(bus), [])
+        """Those of the card at this place, each once, the latest last. `bus`: as NVML writes it, such as 00000000:3B:00.0."""
+        return list(self._xids.get(_place(bus), ()))
 
 
 def _place(bus: str) -> str:

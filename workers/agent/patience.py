@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -17,7 +18,8 @@ TIMEOUT = 5.0
 
 class Patient(Generic[T]):
     """Reads in a thread of its own, one at a time, that no end of the process waits for. `late`: the last reading has not
-    come back yet; `failed`: why it brought nothing, else empty."""
+    come back yet; `failed`: why it brought nothing, else empty; `read_at`: when the last good one ended, by the clock that
+    only rises."""
 
     def __init__(self, read: Callable[[], T], first: T, *, name: str) -> None:
         self._read, self._last, self._name = read, first, name
@@ -25,6 +27,7 @@ class Patient(Generic[T]):
         self._one = threading.Lock()
         self.late = False
         self.failed = ""
+        self.read_at = time.monotonic()
 
     def now(self) -> T:
         """A fresh reading; the last good one while it hangs or fails. Blocks for at most TIMEOUT: call it in a thread."""
@@ -40,7 +43,7 @@ class Patient(Generic[T]):
     def _work(self) -> None:
         try:
             self._last = self._read()
-            self.failed = ""
+            self.failed, self.read_at = "", time.monotonic()
         except Exception as error:
             self.failed = f"{type(error).__name__}: {error}"
             event(log, f"{self._name}_unreadable", level=logging.WARNING, reason=self.failed)

@@ -23,7 +23,7 @@ from cluster.services import identity, nodes
 from cluster.wire import CardReport, EngineBuild, Hardware
 from llmgw_site.lib import files
 from llmgw_site.lib.errors import Refused
-from tests.cluster.rows import Machine, a_model_row, a_ready_replica, report, tick
+from tests.cluster.rows import HARDWARE, Machine, a_model_row, a_ready_replica, report, tick
 
 pytestmark = pytest.mark.django_db
 
@@ -280,6 +280,18 @@ def test_what_is_no_address_is_not_told_to_the_other_nodes_and_shown_as_a_proble
     machine.heartbeat(address="https://node.example:8880")
     node.refresh_from_db()
     assert (node.address, node.problems) == ("https://node.example:8880", [])
+
+
+def test_an_agent_that_has_just_begun_takes_back_nothing_of_what_the_machine_is() -> None:
+    machine = Machine()
+    machine.heartbeat()
+    before = Node.objects.get(id=machine.node.id)
+    machine.heartbeat(hardware=Hardware(), engines=())  # before its first reading
+    after = Node.objects.get(id=machine.node.id)
+    assert (after.hardware, after.engines) == (before.hardware, before.engines)
+    assert after.hardware["cores"] == 4
+    machine.heartbeat(hardware=replace(HARDWARE, cores=2))
+    assert Node.objects.get(id=machine.node.id).hardware["cores"] == 2
 
 
 def test_a_report_is_bounded_whatever_a_node_sends() -> None:
