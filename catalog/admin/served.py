@@ -7,16 +7,21 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from unfold.admin import StackedInline
 from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from catalog import selectors
 from catalog.admin.pages import ServicePages, to_form
 from catalog.models import Model, Profile
 from catalog.services import profiles, served
 from llmgw_site.lib.errors import Refused
-from llmgw_site.lib.units import format_bytes
+from llmgw_site.lib.units import exact_bytes, format_bytes, parse_bytes
 
 PROFILE_FIELDS = ["name", "engine", "enabled", "priority", "context", "slots", "threads", "memory", "nodes", "labels",
                   "gpus_per_node", "tp", "card_classes", "card_memory", "args", "env", "start_timeout", "drain_timeout"]  # fmt: skip
@@ -46,6 +51,21 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
         return data
 
 
+class SizeField(forms.IntegerField):
+    """Bytes, written with a unit or without."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return exact_bytes(value) if isinstance(value, int) else value
+
+    def to_python(self, value: Any) -> Any:
+        if value in self.empty_values:
+            return None
+        try:
+            return parse_bytes(str(value))
+        except ValueError as error:
+            raise forms.ValidationError(f"{error}.", code="invalid_value") from None
+
+
 _LISTS = {"nodes": list, "labels": dict, "card_classes": list}
 
 
@@ -55,10 +75,18 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Profile
         fields = PROFILE_FIELDS
+        field_classes = {"memory": SizeField, "card_memory": SizeField}
+        widgets = {"memory": UnfoldAdminTextInputWidget, "card_memory": UnfoldAdminTextInputWidget}
+        help_texts = {
+            "memory": "To reserve, such as 8 GiB; 0: measured or estimated.",
+            "card_memory": "Of the cards of one node together, such as 40 GiB; 0: estimated.",
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["name"].initial = "default"
+        for name in ("nodes", "labels", "card_classes", "args", "env"):
+            self.fields[name].widget.attrs["rows"] = 2
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -89,7 +117,8 @@ class ModelPages(ServicePages):
     form = ModelForm
     inlines = [ProfileInline]
     actions = ["enable_selected", "disable_selected"]
-    list_display = ["name", "state", "replicas", "engine", "shape", "size", "owner", "created_at"]
+    actions_detail = ["card"]
+    list_display = ["name", "state", "scaling", "engine", "shape", "size", "owner", "created_at"]
     list_filter = ["enabled", "embeddings", "profiles__engine"]
     search_fields = ["name", "id", "description"]
     readonly_fields = ["id", "weights_size", "facts", "created_at", "updated_at"]
@@ -103,6 +132,18 @@ class ModelPages(ServicePages):
     @display(description="state", label={"enabled": "success", "disabled": "warning"})  # type: ignore[untyped-decorator]
     def state(self, row: Model) -> str:
         return "enabled" if row.enabled else "disabled"
+
+    @display(description="replicas")  # type: ignore[untyped-decorator]
+    def scaling(self, row: Model) -> SafeString:
+        """How many it has, as a way to where they stand."""
+        least, most = row.replicas, row.max_replicas
+        text = f"{least}" if most is None or most == least else f"{least} to {most}"
+        link = reverse("console:model", args=[row.pk])
+        return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', link, text)
+
+    @action(description="Replicas, scaling, decisions", permissions=["view"])  # type: ignore[untyped-decorator]
+    def card(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return redirect("console:model", object_id)
 
     def engine(self, row: Any) -> str:
         if row.provider is not None:

@@ -18,7 +18,7 @@ _LOG = '<pre style="max-height:24rem;overflow:auto;white-space:pre-wrap">{}</pre
 class ReplicaPages(ReadPages):
     """Wanted state is the reconciler's, observed state the node's; both are to read here."""
 
-    list_display = ["id", "model", "node", "state", "run", "generation", "in_flight", "memory_seen", "message"]
+    list_display = ["model", "on_node", "state", "run", "in_flight", "cpu_seen", "memory_seen", "message", "id"]
     list_filter = ["state", "run", "node", "model"]
     list_select_related = ["model", "node"]
     search_fields = ["id", "model__name", "node__name"]
@@ -36,6 +36,10 @@ class ReplicaPages(ReadPages):
         ),
     ]  # fmt: skip
     readonly_fields = ["reserved_size", "cards", "memory_seen", "cpu_seen", "log"]
+
+    @admin.display(description="node", ordering="node__name")
+    def on_node(self, replica: Replica) -> Any:
+        return format_html('<span style="white-space: nowrap">{}</span>', replica.node.name)
 
     @admin.display(description="reserved")
     def reserved_size(self, replica: Replica) -> str:

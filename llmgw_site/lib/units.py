@@ -31,6 +31,14 @@ def format_bytes(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def exact_bytes(count: int) -> str:
+    """Bytes as a form has them and `parse_bytes` takes them back unchanged: `8 GiB`, `98362432`."""
+    for unit, factor in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB)):
+        if count and count % factor == 0:
+            return f"{count // factor} {unit}"
+    return str(count)
+
+
 def format_seconds(seconds: float) -> str:
     """Seconds as a person reads them: `75` becomes `1 min 15 s`."""
     if seconds < 1:

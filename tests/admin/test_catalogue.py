@@ -388,3 +388,35 @@ def test_a_model_is_given_to_a_team_and_has_one_owner(console: Client) -> None:
     save(team="", project=project.pk)
     model.refresh_from_db()
     assert (model.project, model.team) == (project, None)
+
+
+def test_sizes_of_a_profile_are_written_with_units(console: Client) -> None:
+    model = a_model("sized", profile={"memory": 8 << 30})
+    profile = model.profiles.get()
+    page = url("model", model.pk, "change")
+    assert 'value="8 GiB"' in console.get(page).content.decode()
+
+    def post(memory: str) -> Any:
+        ours = {"id": profile.pk, "model": model.pk, "name": "default", "memory": memory}
+        form = {"name": "sized", "replicas": 1, "enabled": "on", "weights_path": model.weights_path}
+        return console.post(page, {**form, **inline(ours, initial=1)})
+
+    assert post("12 gib").status_code == 302
+    profile.refresh_from_db()
+    assert profile.memory == 12 << 30
+    before = Event.objects.count()
+    assert post("12 GiB").status_code == 302
+    assert Event.objects.count() == before  # as it is
+    for wrong in ("much", "-1", "9" * 25):
+        assert "memory" in problems(post(wrong)), wrong
+    assert "'much' is no size" in str(problems(post("much")))
+
+
+def test_the_pages_of_a_model_lead_to_its_card(console: Client) -> None:
+    model = a_model("linked", replicas=1, max_replicas=3)
+    card = f"/admin/model/{model.pk}"
+    assert f'href="{card}">1 to 3</a>' in console.get(url("model")).content.decode()
+    page = console.get(url("model", model.pk, "change")).content.decode()
+    way = re.search(r'href="([^"]*)"[^>]*>(?:\s|<[^>]*>)*Replicas, scaling, decisions', page)
+    assert way is not None
+    assert console.get(way[1]).headers["location"] == card

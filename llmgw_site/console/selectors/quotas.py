@@ -11,7 +11,7 @@ from cluster import selectors
 from cluster.domain.accounts import Account, Books, books, ordered
 from cluster.domain.amounts import CARDS, CORES, MEMORY, figure, short
 from llmgw_site.console.figures import percent
-from llmgw_site.lib.units import GIB, MIB, TIB
+from llmgw_site.lib.units import exact_bytes
 
 __all__ = ["QuotaField", "QuotaLine", "QuotaPage", "QuotaRow", "find_scope", "quota_fields", "quotas", "scopes"]
 
@@ -107,7 +107,7 @@ def quota_fields(scope_id: str, asked: Mapping[str, str] | None = None) -> tuple
             return asked.get(f"{part}:{key}", "")
         if key not in amounts:
             return ""
-        return _size(amounts[key]) if key == MEMORY else str(figure(key, amounts[key]))
+        return exact_bytes(amounts[key]) if key == MEMORY else str(figure(key, amounts[key]))
 
     return tuple(
         QuotaField(
@@ -201,11 +201,3 @@ def _with_those_above(accounts: Iterable[Account]) -> list[Account]:
             wanted.add(scope_id)
             scope_id = by_id[scope_id].scope.parent
     return [item for item in every if item.scope.id in wanted]
-
-
-def _size(count: int) -> str:
-    """Bytes as the form takes them back unchanged."""
-    for unit, factor in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB)):
-        if count and count % factor == 0:
-            return f"{count // factor} {unit}"
-    return str(count)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw_site.lib.units import format_bytes, format_seconds, parse_bytes
+from llmgw_site.lib.units import exact_bytes, format_bytes, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,22 @@ def test_sizes_are_read(text: str, count: int) -> None:
 def test_what_is_no_size_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="512MiB"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (8 << 30, "8 GiB"),
+        (3 << 40, "3 TiB"),
+        (1536 << 20, "1536 MiB"),
+        (98362433, "98362433"),
+        (1 << 10, "1024"),
+    ],
+)
+def test_a_form_gets_a_size_back_as_it_was(count: int, text: str) -> None:
+    assert exact_bytes(count) == text
+    assert parse_bytes(text) == count
 
 
 @given(st.integers(0, 1 << 60))
