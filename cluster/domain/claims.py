@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cluster.domain.board import Board
 from cluster.domain.room import card_margin, holds_room, margin
 from cluster.domain.states import NodeState
@@ -9,6 +11,18 @@ from cluster.domain.types import Claim, Share
 
 CLAIM_FOR = 330.0
 """Seconds that room is kept for a model: the longest that a replica in its way may drain, and some."""
+
+
+SETTLE = 30.0
+"""Seconds that the room may take to be free once all that were in its way have gone: an engine's memory comes back late."""
+
+
+def shortened(board: Board, claim: Claim, now: float) -> Claim:
+    """The claim as it is to be kept where its model finds no place: SETTLE more where nobody in its way is leaving any more.
+    Whatever holds the room then is not ours, and other room may be sought before CLAIM_FOR is over."""
+    nodes = {share.node_id for share in claim.shares}
+    leaving = any(holds_room(item) and nodes & {share.node_id for share in item.shares} for item in board.leaving)
+    return claim if leaving or claim.until <= now + SETTLE else replace(claim, until=now + SETTLE)
 
 
 def ended(board: Board, claim: Claim, now: float, *, enough: bool) -> str:
@@ -27,7 +41,7 @@ def ended(board: Board, claim: Claim, now: float, *, enough: bool) -> str:
     if enough:  # 2
         return "the model has its replicas"
     if now >= claim.until:  # 3
-        return f"it was kept for {CLAIM_FOR:.0f} s and is not free yet"
+        return "its time is over, and it is not free yet"
     return unreachable(board, claim)  # 4
 
 

@@ -92,7 +92,7 @@ class Keep:
     """Keep room for a model until those who are in its way have gone."""
 
     claim: Claim
-    reason: str
+    reason: str  # empty: it was kept before, and nobody wants to read of its new end
 
     @property
     def subject(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cluster.domain.claims import CLAIM_FOR
+from cluster.domain.claims import CLAIM_FOR, shortened
 from cluster.domain.draft import Draft
 from cluster.domain.place import NoPlace
 from cluster.domain.plan import Keep, Remember, Start, Stop, Wait, old, running
@@ -40,6 +40,8 @@ def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
     found = place_within(draft.placer, draft.ledger, model, failed=failed)
     if isinstance(found, NoPlace):
         draft.board.claim(model.id, claim)
+        if claim is not None and (shorter := shortened(draft.board, claim, draft.now)) != claim:
+            draft.do(Keep(claim=shorter, reason=""))
         if found.busy and claim is None:
             make_room(draft, model)
             if draft.board.claim_of(model.id) is None and draft.taker.turn_comes(model):
