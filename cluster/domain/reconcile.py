@@ -5,6 +5,8 @@ Each case has its file: `surplus` (3), `replacing` (4), `starting` (5), `waits` 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cluster.domain import replacing, starting, surplus, waits
 from cluster.domain.claims import ended
 from cluster.domain.draft import Draft
@@ -16,7 +18,7 @@ from cluster.domain.types import ModelView, World
 
 def reconcile(world: World, now: float) -> Plan:
     """The plan for this moment. Models in order: highest class first, then highest priority, then those asked
-    for on demand by since when, then by name.
+    for on demand by since when, then by name. One of which a later one takes room is looked at again at once.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
     2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas; one that is
@@ -44,8 +46,12 @@ def reconcile(world: World, now: float) -> Plan:
     for replica in draft.board.replicas:  # 2, of models that are gone
         if draft.board.model(replica.model_id) is None and replica.run:
             draft.do(Stop(replica_id=replica.id, reason="its model is gone"))
+    before: list[str] = []
     for model in sorted(world.models, key=_order):
+        since = len(draft.ops)
         _model(draft, draft.board.model(model.id) or model)  # others may have changed what is remembered of it
+        _again(draft, before, since)
+        before.append(model.id)
     return draft.plan()
 
 
@@ -53,6 +59,18 @@ def _order(model: ModelView) -> tuple[int, int, float, str]:
     """Among equals that run on demand, whoever was asked for first: else the last by name could starve."""
     asked = model.standing.asked_at if model.on_demand else None
     return (-model.klass, -max((item.priority for item in model.profiles), default=0), asked or 0.0, model.name)
+
+
+def _again(draft: Draft, before: Iterable[str], since: int) -> None:
+    """Case 5 once more for models that have had their turn in this plan and of which room was taken by the operations from
+    `since` on, as a guarantee may have it of any class: else one of a lower class, whose turn comes, takes their next place."""
+    while since < len(draft.ops):
+        taken = [op.replica_id for op in draft.ops[since:] if isinstance(op, Stop) and op.for_model]
+        since = len(draft.ops)
+        whose = {replica.model_id for key in taken if (replica := draft.board.replica(key)) is not None}
+        for model in [draft.board.model(key) for key in before if key in whose]:
+            if model is not None and model.standing.parked_at is None:
+                starting.missing(draft, model)
 
 
 def _remove(draft: Draft) -> None:

@@ -9,13 +9,15 @@ import pytest
 from cluster.domain.board import Board
 from cluster.domain.claims import CLAIM_FOR
 from cluster.domain.place import Placer
+from cluster.domain.plan import Start, Stop
 from cluster.domain.preempt import make_room
 from cluster.domain.quotas import Ledger
+from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import Amount, ScopeView, Standing, World
 from cluster.domain.victims import Ground
 from llmgw_site.lib.units import GIB
-from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica
+from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica, applied
 from tests.cluster.crowd import HIGH, LOW, MID, NOW, ORG, OTHER, carded, on, scoped, seek, sized, taken
 
 
@@ -123,3 +125,18 @@ def test_within_its_limits_a_model_takes_no_room_where_it_has_failed_for_good() 
     found = make_room(board, Placer(board), Ledger(board), model, NOW)
     assert found is not None
     assert [item.replica.id for item in found.victims] == [there[2].id]
+
+
+def test_whoever_has_to_give_back_what_was_borrowed_comes_before_a_lower_class_with_its_next_place() -> None:
+    """The critical one was looked at before its room was taken back; the standard one's turn comes after that."""
+    one, two = a_node("one", memory=8 * GIB), a_node("two", memory=8 * GIB)
+    lent = sized("lent", 6, HIGH, base=1, owner=OTHER, profiles=(a_profile("lent", memory=6 * GIB),))
+    lower, asks = (
+        sized("lower", 6, LOW, base=1),
+        sized("asks", 6, MID, base=1, owner=ORG, profiles=(a_profile("asks", memory=6 * GIB, nodes=("one",)),)),
+    )
+    world = World(models=(lent, lower, asks), nodes=(one, two), replicas=(on(one, lent),), scopes=scoped(6))
+    plan = reconcile(world, NOW)
+    assert [op.for_model for op in plan.ops if isinstance(op, Stop)] == [asks.id]
+    assert [op.model_id for op in plan.ops if isinstance(op, Start)] == [lent.id]
+    assert reconcile(applied(world, plan), NOW + 5).ops == ()
