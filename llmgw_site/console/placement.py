@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cluster.domain.modules import Module
 from cluster.domain.room import holds_room
+from cluster.domain.states import NodeState
 from cluster.domain.types import CardView, ModelView, NodeView, ReplicaView, World
 from llmgw_site.console.figures import percent
 from llmgw_site.lib.units import format_bytes
@@ -43,13 +45,18 @@ class NodeMap:
 def node_maps(world: World, model: ModelView, room: Mapping[str, int]) -> tuple[tuple[NodeMap, ...], int]:
     """The nodes to draw, those with most replicas of the model in front, and how many more there are.
 
-    `room`: how many more replicas fit, by the name of a node.
+    `room`: how many more replicas fit, by the name of a node. Where it has none and fits nowhere, those that could run
+    engines, so that who holds them is seen.
     """
     mine: dict[str, int] = {}
     for replica in filter(holds_room, world.of_model(model.id)):
         for share in replica.shares:
             mine[share.node_id] = mine.get(share.node_id, 0) + 1
     found = [node for node in world.nodes if node.id in mine or room.get(node.name)]
+    if not found and model.target:
+        on_cards = any(profile.cards for profile in model.profiles)
+        found = [node for node in world.nodes if node.state is NodeState.ONLINE and node.runs(Module.INFERENCE)]
+        found = [node for node in found if node.cards] if on_cards else found
     found.sort(key=lambda node: (-mine.get(node.id, 0), -room.get(node.name, 0), node.name, node.id))
     shown = found[:MOST_NODES]
     here = _by_node(world.replicas, {node.id for node in shown})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from cluster.domain.states import ReplicaState
+from dataclasses import replace
+
+from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import CardView, Share, World
 from llmgw_site.console.placement import MOST_NODES, node_maps
 from llmgw_site.lib.units import GIB
-from tests.cluster.builders import a_model, a_node, a_replica
+from tests.cluster.builders import a_model, a_node, a_profile, a_replica
 
 CARDS = (
     CardView(uuid="GPU-0", klass="L4", memory_total=24 * GIB),
@@ -44,4 +46,11 @@ def test_only_nodes_with_replicas_or_room_are_drawn_the_fullest_first_and_the_re
     assert [item.name for item in drawn[:3]] == ["n06", "n05", "n00"]
     assert [item.replicas for item in drawn[:3]] == [2, 1, 0]
     assert (len(drawn), more) == (MOST_NODES, 3)
-    assert node_maps(World(models=(MINE,), nodes=nodes), MINE, {}) == ((), 0)
+
+
+def test_where_it_fits_nowhere_the_nodes_that_others_hold_are_drawn() -> None:
+    cards, plain, off = a_node("cards", cards=CARDS), a_node("plain"), a_node("off", state=NodeState.OFFLINE)
+    on_cards = a_model("big", profiles=(a_profile(cards=2, card_memory=GIB),))
+    for model, names in ((MINE, ["cards", "plain"]), (on_cards, ["cards"]), (replace(MINE, base=0), [])):
+        drawn, more = node_maps(World(models=(model,), nodes=(cards, plain, off)), model, {})
+        assert ([item.name for item in drawn], more) == (names, 0)
