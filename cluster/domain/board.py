@@ -106,7 +106,7 @@ class Board:
 
     def to_move(self, replica: ReplicaView) -> str:
         room, model = self.rooms.get(replica.node_id), self.model(replica.model_id)
-        if room is not None and not room.drains and (model is None or not model.pinned):
+        if room is not None and not room.drains and not replica.code and (model is None or not model.pinned):
             return ""  # as nearly always; it is asked of each replica
         return why_to_move(replica, room.node if room is not None else None, model)
 

@@ -359,6 +359,7 @@ def why_to_move(replica: ReplicaView, node: NodeView | None, model: ModelView | 
     1. its node is drained
     2. it uses a card that is drained
     3. its profile may no longer run on its node
+    4. its engine cannot begin, since the weights have gone from there
     """
     if node is None:
         return ""
@@ -372,7 +373,13 @@ def why_to_move(replica: ReplicaView, node: NodeView | None, model: ModelView | 
     profile = model.profile(replica.profile_id) if model else None
     if profile is not None and not profile.may_run_on(node):  # 3
         return f"profile {profile.name} may run only on {', '.join(profile.nodes)}"
+    if replica.code in _NO_WEIGHTS and replica.state is ReplicaState.BACKOFF:  # 4
+        if model is not None and model.weights in node.lacks:
+            return f"node {node.name} does not say that it has {model.weights}"
     return ""
+
+
+_NO_WEIGHTS = frozenset({"weights_missing", "weights_changed"})
 
 
 def _grouped(replicas: Iterable[ReplicaView], key: Callable[[ReplicaView], str]) -> dict[str, list[ReplicaView]]:
