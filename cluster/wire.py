@@ -284,6 +284,7 @@ class Serve:
     cards: tuple[str, ...] = ()  # UUIDs of the cards that it uses; none: the processor
     card_memory: tuple[int, ...] = ()  # bytes of each of them that it may use
     card_base: int = 0  # of which so many are for no layer
+    card_layers: tuple[int, ...] = ()  # layers for each of them, where that is known
 
 
 @dataclass(frozen=True, kw_only=True)

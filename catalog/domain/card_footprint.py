@@ -10,6 +10,7 @@ compute     the largest layer's buffers; every card has its own, the last one wi
 process     what the driver and its libraries take on each card
 base        compute and process: what each card holds beside its layers
 layer       the largest piece that cannot be divided: a repeating layer with its cache, or the output layer
+tail        the output layer, which lies on the last card
 embeddings  the table of token embeddings stays in the node's memory
 
 vLLM divides each layer over the cards evenly, takes all that it is given and makes cache of what is left; the estimate is
@@ -41,11 +42,14 @@ BATCH = 512
 
 @dataclass(frozen=True, kw_only=True)
 class CardFootprint:
-    """Bytes. `memory`: of the node's own; `cards`: of all its cards together; `layer`, `base`: see above."""
+    """Bytes. `memory`: of the node's own; `cards`: of all its cards together; `layer`, `tail`, `base`: see above. `layers`:
+    repeating layers; 0: not known."""
 
     memory: int
     cards: int
     layer: int = 0
+    layers: int = 0
+    tail: int = 0
     base: int = 0
 
 
@@ -67,8 +71,14 @@ def by_layers(
     else:
         layer = -(-(total - each * cards) // PIECES)
     host = PROCESS + MARGIN + CARD_HOST + table
+    body = total - each * cards
     return CardFootprint(
-        memory=host + min(base.prompts, host // 7), cards=total, layer=min(layer, total - each * cards), base=each
+        memory=host + min(base.prompts, host // 7),
+        cards=total,
+        layer=min(layer, body),
+        layers=layers,
+        tail=min(table, body) if layers else 0,
+        base=each,
     )
 
 

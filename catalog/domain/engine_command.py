@@ -18,11 +18,12 @@ CACHE_RAM_MIB = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CardUse:
-    """A card that an engine uses: bytes of it that are its own, of which `base` are for no layer, and bytes that the card
-    has (0: not known)."""
+    """A card that an engine uses: bytes of it that are its own, of which `base` are for no layer, layers that it gets (0: not
+    known), and bytes that the card has (0: not known)."""
 
     memory: int
     base: int = 0
+    layers: int = 0
     total: int = 0
 
 
@@ -113,15 +114,22 @@ ALL_LAYERS = 999
 
 
 def _layers(run: Run, launcher: bool) -> list[str]:
-    """Where the layers lie: all on the cards, in proportion to what each of them gives, or none. `--fit off` leaves it so;
-    else llama.cpp would move layers by itself to what it finds free at that moment."""
+    """Where the layers lie: all on the cards, so many on each, or in proportion to what each of them gives, or none.
+    `--fit off` leaves it so; else llama.cpp would move layers by itself to what it finds free at that moment.
+
+    llama.cpp gives layer i of n (the output layer counts) to the first card whose part of the sum of `--tensor-split`, with
+    those before it, is more than i / n: numbers of layers that add up to n come out as they are, bytes are rounded.
+    """
     if not run.cards:
         # a build for other accelerators than CUDA is told so too: no variable hides those from it
         return ["--n-gpu-layers", "0", *([] if launcher else ["--device", "none"])]
     argv = ["--n-gpu-layers", str(ALL_LAYERS), "--main-gpu", "0"]
     if len(run.cards) == 1:
         return [*argv, "--split-mode", "none"]
-    shares = ",".join(str(max(0, card.memory - card.base) >> 20) for card in run.cards)
+    counts = [card.layers for card in run.cards]
+    if not all(counts):
+        counts = [max(0, card.memory - card.base) >> 20 for card in run.cards]
+    shares = ",".join(map(str, counts))
     return [*argv, "--split-mode", "layer", "--tensor-split", shares]
 
 

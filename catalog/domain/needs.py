@@ -38,12 +38,14 @@ class Way(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Bytes of the node's own memory, of its cards together, of the largest piece that cannot be divided, and of what each
-    card holds beside its pieces."""
+    """Bytes of the node's own memory, of its cards together, of the largest piece that cannot be divided, of the output
+    layer, and of what each card holds beside its pieces. `layers`: repeating ones; 0: not known."""
 
     memory: int
     card_memory: int = 0
     layer: int = 0
+    layers: int = 0
+    tail: int = 0
     card_base: int = 0
 
 
@@ -73,7 +75,14 @@ def needs(way: Way, facts: ModelFacts, weights: int) -> Needs:
         found = card_footprint.by_layers(
             facts, cards=cards, weights=weights, context=way.context, slots=way.slots, card_memory=way.card_memory
         )
-    return Needs(memory=way.memory or found.memory, card_memory=found.cards, layer=found.layer, card_base=found.base)
+    return Needs(
+        memory=way.memory or found.memory,
+        card_memory=found.cards,
+        layer=found.layer,
+        layers=found.layers,
+        tail=found.tail,
+        card_base=found.base,
+    )
 
 
 def undeclared(way: Way, facts: ModelFacts, weights: int) -> Undeclared | None:

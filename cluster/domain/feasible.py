@@ -106,9 +106,12 @@ def fits_now(room: Room, profile: ProfileView, model: ModelView | None = None) -
     """Whether `passing` has nothing to say. It is asked of thousands of nodes, so it works nothing else out."""
     if profile.threads > room.cores or profile.memory > room.memory:
         return False
-    if model is not None and model.weights:
-        if model.weights in room.node.lacks or room.lacks_disk(model.weights, model.weights_size):
-            return False
+    if (
+        model is not None
+        and model.weights
+        and (model.weights in room.node.lacks or room.lacks_disk(model.weights, model.weights_size))
+    ):
+        return False
     return not profile.cards or holds(profile, left_now(room, profile))
 
 
@@ -160,22 +163,18 @@ def holds(profile: ProfileView, left: Sequence[int]) -> bool:
 
     1. evenly, or on one card: the fullest of them has room for its part
     2. by layers: each of them has room for one beside what every card needs, for llama.cpp uses no card that gets none;
-       and all of them for as many as there are (`layers_of`)
+       and all of them for as many as there are (`ProfileView.pieces`)
     """
     if len(left) < profile.cards:
         return False
     if profile.even or profile.cards == 1:  # 1
         return left[profile.cards - 1] * profile.cards >= profile.card_memory
-    piece, base = max(profile.layer, 1), profile.card_base  # 2
-    if left[profile.cards - 1] < base + piece:
+    found, base = profile.pieces, profile.card_base  # 2
+    least, first = base + found.size, left[0] - base - found.extra
+    if left[profile.cards - 1] < least or first < found.size:
         return False
-    return sum((free - base) // piece for free in left[: profile.cards]) >= layers_of(profile)
-
-
-def layers_of(profile: ProfileView) -> int:
-    """Pieces that a profile divides over its cards by layers; at least one for each of them."""
-    rest = profile.card_memory - profile.card_base * profile.cards
-    return max(-(-rest // max(profile.layer, 1)), profile.cards)
+    most = first // found.size + sum((free - base) // found.size for free in left[1 : profile.cards])
+    return most >= found.count
 
 
 def _cards_out(room: Room, profile: ProfileView) -> str:

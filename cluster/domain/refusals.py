@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from cluster.domain.board import Board
-from cluster.domain.feasible import PINNED, Answer, answer_of, layers_of, of_class, why_not
+from cluster.domain.feasible import PINNED, Answer, answer_of, of_class, why_not
 from cluster.domain.room import Room, card_margin, margin
 from cluster.domain.types import ModelView, NodeView, ProfileView
 from llmgw_site.lib.units import format_bytes
@@ -134,14 +134,15 @@ def _each(profile: ProfileView) -> int:
     """Bytes that a card must have at least."""
     if profile.even or profile.cards == 1:
         return -(-profile.card_memory // max(1, profile.cards))
-    return profile.card_base + max(profile.layer, 1)
+    return profile.card_base + profile.pieces.size
 
 
 def _total(profile: ProfileView) -> int:
     """Bytes that its cards hold together, whole layers."""
     if profile.even or profile.cards == 1:
         return profile.card_memory
-    return profile.card_base * profile.cards + layers_of(profile) * max(profile.layer, 1)
+    found = profile.pieces
+    return profile.card_base * profile.cards + found.count * found.size + found.extra
 
 
 def _cards(profile: ProfileView) -> str:
@@ -154,10 +155,11 @@ def _need(profile: ProfileView) -> str:
     if profile.even:
         return f"{format_bytes(_each(profile))} of each of {profile.cards} cards"
     total = f"{format_bytes(_total(profile))} over {profile.cards} cards"
-    if profile.layer <= 1:
+    size = profile.pieces.size
+    if size == 1:
         return total
     beside = f" beside {format_bytes(profile.card_base)} on each" if profile.card_base else ""
-    return f"{total}, in layers of {format_bytes(profile.layer)}{beside}"
+    return f"{total}, in layers of {format_bytes(size)}{beside}"
 
 
 def _cards_out(room: Room, profile: ProfileView, model: ModelView | None) -> str:

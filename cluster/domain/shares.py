@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.domain.feasible import cards_left, layers_of
+from cluster.domain.feasible import cards_left
 from cluster.domain.room import Room
 from cluster.domain.types import ProfileView, Share
 
@@ -16,8 +16,9 @@ def share_of(room: Room, profile: ProfileView, *, pack: bool = False) -> Share:
 
 
 def choose_cards(room: Room, profile: ProfileView, *, pack: bool) -> tuple[tuple[str, int], ...]:
-    """Cards and bytes of each. Even shares go to the fullest cards that still hold them (pack) or to the emptiest; layers
-    go where most is free, so that they fit in any case."""
+    """Cards and bytes of each, as an engine sees them. Even shares go to the fullest cards that still hold them (pack) or to
+    the emptiest; layers go where most is free, so that they fit in any case, and the emptiest card comes last, for the output
+    layer lies there."""
     if not profile.cards:
         return ()
     left = sorted(cards_left(room, profile), key=lambda item: (-item[1], item[0].uuid))
@@ -27,18 +28,35 @@ def choose_cards(room: Room, profile: ProfileView, *, pack: bool) -> tuple[tuple
         chosen = fit[-profile.cards :] if pack else fit[: profile.cards]
         return tuple((card.uuid, share) for card, _ in chosen)
     chosen = left[: profile.cards]
-    return tuple(zip((card.uuid for card, _ in chosen), by_layers(profile, [free for _, free in chosen]), strict=True))
+    sizes = by_layers(profile, [free for _, free in chosen])
+    held = [(card.uuid, size) for (card, _), size in zip(chosen, sizes, strict=True)]
+    return (*held[1:], held[0])
 
 
 def by_layers(profile: ProfileView, left: Sequence[int]) -> list[int]:
-    """Bytes for each card, where `holds` says yes: what every card needs, and whole layers in proportion to what is left of
-    each; none beyond it, and none without a layer."""
-    piece, base, cards = max(profile.layer, 1), profile.card_base, range(len(left))
-    most, wanted = [(free - base) // piece for free in left], layers_of(profile)
-    counts = [max(1, wanted * bound // sum(most)) for bound in most]
-    short = wanted - sum(counts)
+    """Bytes for each card (left of each, the most first), where `holds` says yes: what every card needs, and whole layers in
+    proportion to what is left of each; none beyond it, and none without a layer. The first gets the output layer."""
+    found, base, cards = profile.pieces, profile.card_base, range(len(left))
+    extra = [found.extra, *(0 for _ in left[1:])]
+    most = [(free - base - more) // found.size for free, more in zip(left, extra, strict=True)]
+    counts = [max(1, found.count * bound // sum(most)) for bound in most]
+    short = found.count - sum(counts)
     for _ in range(short):
         counts[max(cards, key=lambda place: (most[place] - counts[place], -place))] += 1
     for _ in range(-short):
         counts[max(cards, key=lambda place: (counts[place], place))] -= 1
-    return [base + count * piece for count in counts]
+    return [base + count * found.size + more for count, more in zip(counts, extra, strict=True)]
+
+
+def layers_on(profile: ProfileView, share: Share) -> tuple[int, ...]:
+    """How many layers, with the output layer, each card of a share gets; none where that is not known."""
+    if profile.even or len(share.cards) < 2 or not profile.layers:
+        return ()
+    found = profile.pieces
+    last = len(share.cards) - 1
+    counts = tuple(
+        (size - profile.card_base - (found.extra if place == last else 0)) // found.size
+        for place, (_, size) in enumerate(share.cards)
+    )
+    # a share of another moment may have been planned with other figures
+    return counts if sum(counts) == found.count and min(counts) > 0 else ()

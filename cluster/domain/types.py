@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from cluster.domain.maintenance import Maintenance, words
 from cluster.domain.modules import LEGACY_MODULES, Module
@@ -21,6 +22,14 @@ class Klass(IntEnum):
     OPPORTUNISTIC = 0
     STANDARD = 1
     CRITICAL = 2
+
+
+class Pieces(NamedTuple):
+    """What llama.cpp divides over cards: so many pieces of so many bytes, and `extra` bytes with the last of them."""
+
+    count: int
+    size: int
+    extra: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +54,29 @@ class ProfileView:
     card_classes: tuple[str, ...] = ()  # the only ones; none: any
     card_memory: int = 0  # bytes on the cards of each node together
     layer: int = 0  # bytes of the largest piece that cannot be divided
+    layers: int = 0  # repeating layers; 0: not known
+    tail: int = 0  # bytes of the output layer, which comes after them
     card_base: int = 0  # bytes of `card_memory` that each card holds beside its layers
     even: bool = False
     span: int = 1  # nodes
     rate: float = 0.0  # measured tokens/s per card, or per core of a CPU way; 0: not measured
     concurrency: float = 0.0  # measured: requests at once that one replica serves well; 0: not measured
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """What is divided over cards by layers; at least a piece for each.
+
+        1. its layers are known: these and the output layer, which lies on the last card and may be larger than they are.
+           What was declared or measured for the whole is all theirs
+        2. they are not: as many of the largest piece as make up the whole
+        """
+        body = max(0, self.card_memory - self.card_base * self.cards)
+        if self.layers:  # 1
+            tail = min(self.tail, body)
+            size = max(1, -(-(body - tail) // self.layers))
+            return Pieces(max(self.layers + 1, self.cards), size, max(0, tail - size))
+        size = max(self.layer, 1)  # 2
+        return Pieces(max(-(-body // size), self.cards), size, 0)
 
     def may_run_on(self, node: NodeView) -> bool:
         return not self.nodes or node.name in self.nodes

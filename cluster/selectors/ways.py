@@ -49,7 +49,7 @@ def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     the very cards that it uses: they are its node's matter (`World.to_move`). How many they are, of which classes, and how
     much of them was declared is."""
     told = to_dict(serve)
-    for name in ("memory", "v", "cards", "card_memory", "card_base"):
+    for name in ("memory", "v", "cards", "card_memory", "card_base", "card_layers"):
         del told[name]
     if cards_of(profile):  # else nothing of it, so that who uses no card goes by the digest that it always had
         told["cards"] = [cards_of(profile), profile.card_memory, sorted(profile.card_classes)]
@@ -89,6 +89,8 @@ def profile_view(
         card_classes=profile.card_classes,
         card_memory=card_memory,
         layer=need.layer,
+        layers=need.layers,
+        tail=need.tail,
         card_base=min(need.card_base, card_memory // (2 * cards)) if cards else 0,
         even=even,
         rate=profile.measured_tps / (cards * profile.pp or profile.threads or 1),

@@ -18,6 +18,7 @@ from cluster.domain import invariants
 from cluster.domain.board import Board
 from cluster.domain.decided import decided
 from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, do, overtaken, recheck
+from cluster.domain.shares import layers_on
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ProfileView, ReplicaView, Share
 from cluster.models import ModelStanding, Replica
@@ -192,6 +193,7 @@ def _told(serve: Serve, share: Share, profile: ProfileView | None) -> Serve:
         cards=tuple(uuid for uuid, _ in share.cards),
         card_memory=tuple(size for _, size in share.cards),
         card_base=profile.card_base if profile is not None and share.cards else serve.card_base,
+        card_layers=layers_on(profile, share) if profile is not None else (),
     )
 
 

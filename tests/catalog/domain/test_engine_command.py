@@ -46,6 +46,11 @@ TABLE = [
          "--main-gpu", "0", "--split-mode", "layer", "--tensor-split", "20480,15360,0", "--host", "127.0.0.1", "--metrics",
          "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"),
     ),
+    (  # numbers of layers come out as they are, whatever they weigh
+        "llama.cpp", True, run(cards=(CardUse(memory=21 * GIB, layers=24), CardUse(memory=9 * GIB, layers=3))),
+        (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256", "--n-gpu-layers", "999",
+         "--main-gpu", "0", "--split-mode", "layer", "--tensor-split", "24,3"),
+    ),
     (
         "vllm", False, run(cards=(CardUse(memory=60 * GIB, total=80 * GIB), CardUse(memory=60 * GIB, total=96 * GIB))),
         ("/w/m.gguf", "--served-model-name", "m", "--host", "127.0.0.1", "--port", "4000", "--tensor-parallel-size", "2",

@@ -39,6 +39,7 @@ def test_layers_on_cards_are_weights_and_cache_once_and_a_process_on_each() -> N
     assert by_layers(EIGHT, cards=1, context=4096).cards == two.cards - cpu.compute - CARD_PROCESS
     table = 128_256 * 4096 * 4800 * MIB // 8_000_000_000
     assert two.layer == max(table, -(-(4800 * MIB - 2 * table) // 32) + cpu.cache // 32)
+    assert (two.layers, two.tail) == (32, table)
     assert two.base == cpu.compute + CARD_PROCESS
     assert two.memory < 2 * GIB  # the weights are not in the node's memory
 
@@ -47,6 +48,7 @@ def test_a_declared_figure_wins_and_an_unknown_shape_has_large_pieces() -> None:
     assert by_layers(EIGHT, cards=2, card_memory=40 * GIB).cards == 40 * GIB
     assert by_layers(EIGHT, cards=2, card_memory=MIB).base == MIB // 4
     unknown = by_layers(ModelFacts(kind="model"), cards=2, card_memory=32 * GIB)
+    assert (unknown.layers, unknown.tail) == (0, 0)
     assert (unknown.cards, unknown.layer) == (32 * GIB, -(-(32 * GIB - 2 * unknown.base) // 16))
 
 

@@ -152,7 +152,7 @@ def test_a_card_way_whose_memory_is_not_declared_is_estimated_with_its_layers() 
 
 
 def test_layers_are_divided_as_they_were_planned_also_where_a_measurement_was_small() -> None:
-    """Each card's share less what is for no layer is what llama.cpp divides by: both must be of the same plan."""
+    """What each card gets, what of it is for no layer, and how many layers lie there must be of the same plan."""
     machine = Machine("gpu")
     cards = (
         CardReport(uuid="GPU-1", name="L4", memory_total=24 * GIB, memory_foreign=0),
@@ -169,8 +169,11 @@ def test_layers_are_divided_as_they_were_planned_also_where_a_measurement_was_sm
     planned()
     told = Replica.objects.get(model=row).serve
     assert told["card_base"] == profile.card_base
-    layers = [(size - told["card_base"]) / profile.layer for size in told["card_memory"]]
-    assert all(count >= 1 and count == int(count) for count in layers)
+    assert sum(told["card_layers"]) == 13  # twelve and the output layer
+    first, last = told["card_layers"]
+    assert 1 <= first < last  # the card that another program fills gets the smaller part
+    assert told["card_memory"][0] == told["card_base"] + first * profile.pieces.size
+    assert told["card_memory"][1] == told["card_base"] + last * profile.pieces.size + profile.pieces.extra
 
 
 def test_where_the_driver_does_not_tell_whose_memory_it_is_what_replicas_do_not_hold_is_others() -> None:

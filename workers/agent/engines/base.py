@@ -74,7 +74,8 @@ class Engine(Protocol):
 def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Run:
     """What the controllers want, as the command builder takes it."""
     totals = {card.uuid: card.memory_total for card in cards}
-    held = zip(serve.cards, serve.card_memory or (0,) * len(serve.cards), strict=False)
+    none = (0,) * len(serve.cards)
+    held = zip(serve.cards, serve.card_memory or none, serve.card_layers or none, strict=False)
     return Run(
         model=serve.model,
         weights=serve.weights.path,
@@ -86,7 +87,10 @@ def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport]
         memory=serve.memory,
         embeddings=serve.embeddings,
         pooling=serve.pooling,
-        cards=tuple(CardUse(memory=size, base=serve.card_base, total=totals.get(uuid) or 0) for uuid, size in held),
+        cards=tuple(
+            CardUse(memory=size, base=serve.card_base, layers=layers, total=totals.get(uuid) or 0)
+            for uuid, size, layers in held
+        ),
         args=serve.args,
         env=serve.env,
     )
