@@ -19,11 +19,12 @@ NAMED = 6
 @dataclass(frozen=True, kw_only=True)
 class Eviction:
     """Replicas to stop, and the place that is there when they are gone. Without any: others that are told to stop leave
-    room enough, and it only has to be kept."""
+    room enough, and it only has to be kept. `claims`: models of a lower class for which room was kept there until now."""
 
     victims: tuple[Victim, ...]
     placement: Placement
     reason: str
+    claims: tuple[str, ...] = ()
 
 
 def cost_of(victims: Iterable[Victim]) -> tuple[int, int, int]:
@@ -47,6 +48,8 @@ def reason_of(
 ) -> str:
     """Where a model gets room, of whom, and why of them."""
     where = ", ".join(room.node.name for room in rooms)
+    if not victims and not leaving:
+        return f"{model.name} ({model.klass.name.lower()}) gets room on node {where}"
     if not victims:
         names = ", ".join(item.id for item in leaving[:NAMED])
         return f"{model.name} gets room on node {where} that {names} leave" + ("s" if len(leaving) == 1 else "")

@@ -67,15 +67,41 @@ class Taker:
            then the smallest. The place is taken where the dearest who has to go is the cheapest
         4. each place is tried on the board, and pruned to those it needs. Of those where the dearest are equal: the one that
            costs the fewest requests, the least memory, the fewest replicas; then one where the weights lie; then by name
+        5. nowhere: room that is kept for a model of a lower class is no more its own than what it runs on
         """
         asked = asker(self.board, model, self.now)
-        for equals in ranks(model.profiles):  # 1
+        return self._seek(asked) or self._seek_kept(asked)
+
+    def _seek(self, asked: Asker) -> Eviction | None:
+        for equals in ranks(asked.model.profiles):  # 1
             found = [item for profile in equals for item in [self._best(asked, profile)] if item is not None]
             if found:
                 return min(found, key=lambda item: item.cost).eviction
             if any(self._busy(asked, profile) for profile in equals):
                 return None
         return None
+
+    def _seek_kept(self, asked: Asker) -> Eviction | None:
+        """Case 5."""
+        lower = []
+        for claim in self.board.claims:
+            other = self.board.model(claim.model_id)
+            if other is not None and other.klass < asked.model.klass:
+                lower.append(claim)
+        if not lower:
+            return None
+        mark = self.board.mark()
+        for claim in lower:
+            self.board.claim(claim.model_id, None)
+        found = self._seek(asked)
+        self.board.back(mark)
+        if found is None:
+            return None
+        nodes = {share.node_id for share in found.placement.shares}
+        there = [claim.model_id for claim in lower if nodes & {share.node_id for share in claim.shares}]
+        told = ", ".join(other.name for key in there if (other := self.board.model(key)) is not None)
+        reason = f"{found.reason}, which was kept for {told} of a lower class" if told else found.reason
+        return replace(found, claims=tuple(there), reason=reason)
 
     def _busy(self, asked: Asker, profile: ProfileView) -> bool:
         way = allowed(self.ledger, asked.model, profile)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from cluster.domain.claims import CLAIM_FOR, shortened
 from cluster.domain.draft import Draft
 from cluster.domain.place import NoPlace
-from cluster.domain.plan import Keep, Remember, Start, Stop, Wait, old, running
+from cluster.domain.plan import Keep, Release, Remember, Start, Stop, Wait, old, running
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ReplicaView
-from cluster.domain.victims import Ground
+from cluster.domain.victims import LOADING, Ground
 from cluster.domain.waits import TAKEN, WAITING_FOR_TURN, parked_words
 from cluster.domain.within import place_within
 
@@ -74,6 +74,8 @@ def make_room(draft: Draft, model: ModelView) -> None:
     found = draft.taker.make_room(model)
     if found is None:
         return
+    for model_id in found.claims:
+        draft.do(Release(model_id=model_id, reason=found.reason))
     for victim in found.victims:
         busy = victim.replica.in_flight > 0
         op = Stop(replica_id=victim.replica.id, reason=found.reason, for_model=model.id, busy=busy, grace=victim.grace)
@@ -82,7 +84,7 @@ def make_room(draft: Draft, model: ModelView) -> None:
     draft.do(Keep(claim=claim, reason=found.reason))
     for victim in found.victims:
         if victim.ground is Ground.TURN:
-            _rest(draft, victim.replica.model_id, model)
+            _rest(draft, victim.replica, model)
     grounds = {victim.replica.model_id: victim.ground for victim in found.victims}
     for model_id, ground in grounds.items():
         other = draft.board.model(model_id)
@@ -92,14 +94,15 @@ def make_room(draft: Draft, model: ModelView) -> None:
             draft.waits.append(Wait(model_id=model_id, code=code, message=text))
 
 
-def _rest(draft: Draft, model_id: str, taker: ModelView) -> None:
+def _rest(draft: Draft, victim: ReplicaView, taker: ModelView) -> None:
     """A model on demand whose last replica gave way to another comes back when it is asked for, not by itself: two of
-    them would push each other out for nobody."""
-    model = draft.board.model(model_id)
-    if model is None or model.standing.asked_at is None or running(draft.board, model_id):
+    them would push each other out for nobody. That a load of it was given up is remembered."""
+    model = draft.board.model(victim.model_id)
+    if model is None or model.standing.asked_at is None or running(draft.board, model.id):
         return
     why = f"its room was given to {taker.name}: it starts again when it is asked for"
-    standing = replace(model.standing, asked_at=None)
+    gave_up = model.standing.gave_up or victim.state in LOADING
+    standing = replace(model.standing, asked_at=None, gave_up=gave_up)
     draft.do(Remember(model_id=model.id, before=model.standing, standing=standing, reason=why))
 
 

@@ -9,12 +9,12 @@ import pytest
 from cluster.domain.board import Board
 from cluster.domain.claims import CLAIM_FOR
 from cluster.domain.place import Placer
-from cluster.domain.plan import Start, Stop
+from cluster.domain.plan import Keep, Release, Start, Stop
 from cluster.domain.preempt import make_room
 from cluster.domain.quotas import Ledger
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import Amount, ScopeView, Standing, World
+from cluster.domain.types import Amount, Claim, ScopeView, Share, Standing, World
 from cluster.domain.victims import Ground
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica, applied
@@ -140,3 +140,18 @@ def test_whoever_has_to_give_back_what_was_borrowed_comes_before_a_lower_class_w
     assert [op.for_model for op in plan.ops if isinstance(op, Stop)] == [asks.id]
     assert [op.model_id for op in plan.ops if isinstance(op, Start)] == [lent.id]
     assert reconcile(applied(world, plan), NOW + 5).ops == ()
+
+
+def test_room_that_is_kept_for_a_lower_class_is_no_more_its_own_than_what_it_runs_on() -> None:
+    """An opportunistic model waits for its room; a critical one is wanted now, and nobody else could give way."""
+    node = a_node("one", memory=8 * GIB)
+    equal, lower, model = sized("equal", 6, HIGH), sized("lower", 6, LOW, base=1), sized("model", 6, HIGH, base=1)
+    leaves = on(node, equal, run=False, state=ReplicaState.DRAINING, state_since=NOW - 5)
+    kept = Claim(model_id=lower.id, shares=(Share(node_id=node.id, memory=6 * GIB),), until=NOW + 300)
+    world = World(models=(lower, model, replace(equal, base=0)), nodes=(node,), replicas=(leaves,), claims=(kept,))
+    ops = reconcile(world, NOW).ops
+    assert [(type(op), op.subject) for op in ops] == [(Release, lower.id), (Keep, model.id)]
+    assert "kept for lower of a lower class" in ops[0].reason
+    assert reconcile(applied(world, reconcile(world, NOW)), NOW + 5).ops == ()
+    even = replace(world, models=(replace(lower, klass=HIGH), model, replace(equal, base=0)))
+    assert reconcile(even, NOW).ops == (), "of the same class it is its own"
