@@ -169,12 +169,22 @@ def holds(profile: ProfileView, left: Sequence[int]) -> bool:
         return False
     if profile.even or profile.cards == 1:  # 1
         return left[profile.cards - 1] * profile.cards >= profile.card_memory
-    found, base = profile.pieces, profile.card_base  # 2
-    least, first = base + found.size, left[0] - base - found.extra
-    if left[profile.cards - 1] < least or first < found.size:
-        return False
-    most = first // found.size + sum((free - base) // found.size for free in left[1 : profile.cards])
-    return most >= found.count
+    most, _ = bounds(profile, left[: profile.cards])  # 2
+    return most[-1] > 0 and sum(most) >= profile.pieces.count
+
+
+def bounds(profile: ProfileView, left: Sequence[int]) -> tuple[list[int], int]:
+    """How many pieces each of these cards can hold (bytes left, the most first), and the place of the card where the output
+    layer lies: the one where its extra bytes cost the fewest pieces, of equals the emptiest."""
+    _, size, extra = profile.pieces
+    base, host = profile.card_base, 0
+    most = [(free - base) // size for free in left]
+    if extra:
+        beside = [(free - base - extra) // size for free in left]
+        able = [place for place, count in enumerate(beside) if count > 0]
+        host = min(able, key=lambda place: (most[place] - beside[place], place), default=0)
+        most[host] = beside[host] if able else 0
+    return most if min(most) > 0 else [0] * len(most), host
 
 
 def _cards_out(room: Room, profile: ProfileView) -> str:

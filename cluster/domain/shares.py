@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.domain.feasible import cards_left
+from cluster.domain.feasible import bounds, cards_left
 from cluster.domain.room import Room
 from cluster.domain.types import ProfileView, Share
 
@@ -17,8 +17,8 @@ def share_of(room: Room, profile: ProfileView, *, pack: bool = False) -> Share:
 
 def choose_cards(room: Room, profile: ProfileView, *, pack: bool) -> tuple[tuple[str, int], ...]:
     """Cards and bytes of each, as an engine sees them. Even shares go to the fullest cards that still hold them (pack) or to
-    the emptiest; layers go where most is free, so that they fit in any case, and the emptiest card comes last, for the output
-    layer lies there."""
+    the emptiest; layers go where most is free, so that they fit in any case, and the card with the output layer comes last,
+    for there llama.cpp puts it."""
     if not profile.cards:
         return ()
     left = sorted(cards_left(room, profile), key=lambda item: (-item[1], item[0].uuid))
@@ -28,24 +28,24 @@ def choose_cards(room: Room, profile: ProfileView, *, pack: bool) -> tuple[tuple
         chosen = fit[-profile.cards :] if pack else fit[: profile.cards]
         return tuple((card.uuid, share) for card, _ in chosen)
     chosen = left[: profile.cards]
-    sizes = by_layers(profile, [free for _, free in chosen])
-    held = [(card.uuid, size) for (card, _), size in zip(chosen, sizes, strict=True)]
-    return (*held[1:], held[0])
+    free = [free for _, free in chosen]
+    held = [(card.uuid, size) for (card, _), size in zip(chosen, by_layers(profile, free), strict=True)]
+    held.append(held.pop(bounds(profile, free)[1]))
+    return tuple(held)
 
 
 def by_layers(profile: ProfileView, left: Sequence[int]) -> list[int]:
     """Bytes for each card (left of each, the most first), where `holds` says yes: what every card needs, and whole layers in
-    proportion to what is left of each; none beyond it, and none without a layer. The first gets the output layer."""
-    found, base, cards = profile.pieces, profile.card_base, range(len(left))
-    extra = [found.extra, *(0 for _ in left[1:])]
-    most = [(free - base - more) // found.size for free, more in zip(left, extra, strict=True)]
-    counts = [max(1, found.count * bound // sum(most)) for bound in most]
-    short = found.count - sum(counts)
+    proportion to what is left of each; none beyond it, and none without a layer."""
+    (wanted, size, extra), cards = profile.pieces, range(len(left))
+    most, host = bounds(profile, left)
+    counts = [max(1, wanted * bound // sum(most)) for bound in most]
+    short = wanted - sum(counts)
     for _ in range(short):
         counts[max(cards, key=lambda place: (most[place] - counts[place], -place))] += 1
     for _ in range(-short):
         counts[max(cards, key=lambda place: (counts[place], place))] -= 1
-    return [base + count * found.size + more for count, more in zip(counts, extra, strict=True)]
+    return [profile.card_base + counts[place] * size + (extra if place == host else 0) for place in cards]
 
 
 def layers_on(profile: ProfileView, share: Share) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -142,3 +143,35 @@ def test_what_was_measured_for_the_whole_is_all_its_layers() -> None:
     assert profile.pieces == (17, GIB, GIB)
     assert replace(profile, card_memory=GIB).pieces == (17, 1, 0)
     assert replace(profile, layers=0).pieces == (6, 3 * GIB, 0)
+
+
+@given(
+    left=st.lists(st.integers(0, 30), min_size=2, max_size=4).map(lambda found: sorted(found, reverse=True)),
+    layers=st.integers(1, 12),
+    size=st.integers(1, 6),
+    extra=st.integers(0, 9),
+    base=st.integers(0, 3),
+)
+def test_whatever_fits_with_the_output_layer_on_some_card_is_held(
+    left: list[int], layers: int, size: int, extra: int, base: int
+) -> None:
+    """Every division is tried, with the output layer on each of the cards."""
+    cards, tail = len(left), size + extra
+    profile = a_profile(
+        cards=cards, card_memory=layers * size + tail + base * cards, layers=layers, tail=tail, card_base=base
+    )
+    wanted = max(layers + 1, cards)
+    fits = any(
+        sum(counts) == wanted
+        for host in range(cards)
+        for counts in product(
+            *(
+                range(1, max(0, free - base - (extra if place == host else 0)) // size + 1)
+                for place, free in enumerate(left)
+            )
+        )
+    )
+    assert holds(profile, left) == fits
+    if fits:
+        assert sum(by_layers(profile, left)) == wanted * size + extra + base * cards
+        assert all(share <= free for share, free in zip(by_layers(profile, left), left, strict=True))
