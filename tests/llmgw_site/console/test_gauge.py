@@ -29,14 +29,20 @@ def test_by_what_was_measured_where_all_were() -> None:
     assert drawn is not None
     assert (drawn.load, drawn.up, drawn.down, drawn.look) == (100.0, 40.0, 14.0, "warn")
     assert drawn.words == "50 under way at 16 slots, 34 of them wait"
-    assert (drawn.progress, drawn.progress_words) == (25.0, "too much has been under way for 15 s; one more after 1 min 0 s")
+    assert (drawn.progress, drawn.progress_words) == (
+        25.0,
+        "too much has been under way for 15 s; one more after 1 min 0 s",
+    )
 
 
 def test_quiet_counts_down_and_a_full_model_says_that_it_is() -> None:
     quiet = a_model(base=1, most=4, standing=Standing(grown=1, quiet_since=T - 300))
     drawn = gauge(WORLD, quiet, Load(ready=2, slots=4, widest=2), T)
     assert drawn is not None
-    assert (drawn.progress, drawn.progress_words) == (50.0, "it has been quiet for 5 min 0 s; one less after 10 min 0 s")
+    assert (drawn.progress, drawn.progress_words) == (
+        50.0,
+        "it has been quiet for 5 min 0 s; one less after 10 min 0 s",
+    )
     full = a_model(base=1, most=2, standing=Standing(grown=1))
     drawn = gauge(WORLD, full, Load(ready=2, in_flight=9, waiting=5, slots=4, widest=2), T)
     assert drawn is not None
