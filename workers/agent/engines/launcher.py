@@ -15,7 +15,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from catalog.domain.engine_flags import LLAMA_CPP, Flag, ValueKind
@@ -216,6 +216,24 @@ APPLY: dict[str, Apply] = {
 """How each allowed flag reaches the wheel; a test holds this table against the allowlist."""
 
 
+ACCELERATORS = frozenset({"GPU", "IGPU"})
+"""Types of the wheel's devices that layers can be put on, by the end of their names."""
+
+
+def lacks_cards(o: argparse.Namespace, types: Iterable[str]) -> str:
+    """Why layers cannot lie on the cards that were chosen; empty if they can, or lie on none. `types`: of the wheel's
+    devices. llama.cpp would run on the processor without a word, in memory that nobody planned."""
+    wanted = max(1, len(o.tensor_split)) if o.n_gpu_layers else 0
+    seen = sum(name.rpartition("_")[2] in ACCELERATORS for name in types)
+    if seen >= wanted:
+        return ""
+    cards = "1 card" if wanted == 1 else f"{wanted} cards"
+    return (
+        f"the engine is to use {cards} and its xllamacpp sees {seen}: install a build of it for this node's accelerators, "
+        "and see whether their driver works (nvidia-smi)"
+    )
+
+
 def main() -> NoReturn:
     options = parser().parse_args()
     key = os.environ.pop(KEY_VARIABLE, "")
@@ -230,6 +248,8 @@ def main() -> NoReturn:
 
     import xllamacpp
 
+    if options.n_gpu_layers and (why := lacks_cards(options, [d["type"].name for d in xllamacpp.get_device_info()])):
+        sys.exit(f"launcher: error: {why}")
     server = xllamacpp.Server(params(options, key=key))
     sys.stdout.write(f"listening {server.listening_address}\n")
     sys.stdout.flush()

@@ -90,3 +90,41 @@ def test_layers_lie_on_the_cards_as_planned_or_on_none() -> None:
     assert shape() == (0, "LLAMA_SPLIT_MODE_NONE", [0.0, 0.0, 0.0], False)
     split = ("--n-gpu-layers", "999", "--main-gpu", "0", "--split-mode", "layer", "--tensor-split", "3,5")
     assert shape(*split) == (999, "LLAMA_SPLIT_MODE_LAYER", [3.0, 5.0, 0.0], False)
+
+
+CPU, GPU, IGPU = (f"GGML_BACKEND_DEVICE_TYPE_{name}" for name in ("CPU", "GPU", "IGPU"))
+
+
+@pytest.mark.parametrize(
+    ("cards", "devices", "fits"),
+    [
+        ((), [CPU], True),
+        (("--n-gpu-layers", "999"), [CPU], False),
+        (("--n-gpu-layers", "999"), [CPU, GPU], True),
+        (("--n-gpu-layers", "999"), [IGPU, CPU], True),
+        (("--n-gpu-layers", "999", "--split-mode", "layer", "--tensor-split", "3,5"), [CPU, GPU], False),
+        (("--n-gpu-layers", "999", "--split-mode", "layer", "--tensor-split", "3,5"), [GPU, GPU, CPU], True),
+    ],
+)
+def test_a_wheel_that_sees_too_few_cards_does_not_run_on_the_processor_instead(
+    cards: tuple[str, ...], devices: list[str], fits: bool
+) -> None:
+    why = launcher.lacks_cards(launcher.parser().parse_args([*NEEDED, *cards]), devices)
+    assert (why == "") is fits
+    if not fits:
+        assert "install a build of it for this node's accelerators" in why
+
+
+def test_the_wheel_of_a_machine_without_cards_says_so_before_it_loads_anything() -> None:
+    xllamacpp = pytest.importorskip("xllamacpp")
+    if any(item["type"].name != CPU for item in xllamacpp.get_device_info()):
+        pytest.skip("this machine has an accelerator")
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.agent.engines.launcher", *NEEDED, "--n-gpu-layers", "999"],
+        env={"LLMGW_ENGINE_KEY": "k"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "is to use 1 card and its xllamacpp sees 0" in done.stderr
