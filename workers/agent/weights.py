@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import orjson
@@ -25,8 +26,9 @@ from workers.agent.patience import Patient
 log = logging.getLogger(__name__)
 EVERY, SOON = 10.0, 0.25
 """Seconds between two looks, and until the first one for paths that were not asked for before."""
-MOST, LONGEST = 4096, 1024
-"""Paths that are looked for, and characters of one: what goes beyond is not told."""
+MOST, LONGEST, TOGETHER = 4096, 1024, 512 * 1024
+"""Paths that are looked for, characters of one, and bytes of all: what goes beyond is not told. A heartbeat that controllers
+find too large would be no heartbeat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,8 @@ class Holdings:
     def ask(self, paths: Iterable[str]) -> None:
         """Look for these from now on. What is no plain absolute path is left out."""
         good = {path for path in paths if path.startswith("/") and len(path) <= LONGEST and path.isprintable()}
-        self._paths = tuple(sorted(good)[:MOST])
+        sizes = accumulate(len(path.encode()) for path in sorted(good))
+        self._paths = tuple(path for path, size in zip(sorted(good), sizes, strict=True) if size <= TOGETHER)[:MOST]
 
     async def run(self) -> None:
         """Look each EVERY seconds, and soon when other paths are asked for."""

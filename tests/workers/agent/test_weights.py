@@ -8,9 +8,11 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
-from cluster.wire import Heartbeat, Serve, Wanted, Weights, WeightsReport
+from cluster.services.calls import MAX_BODY
+from cluster.wire import Heartbeat, Serve, Wanted, Weights, WeightsReport, to_dict
 from workers.agent import patience
 from workers.agent import weights as module
 from workers.agent.weights import MOST, Holdings, problem
@@ -107,10 +109,21 @@ def test_what_is_no_plain_path_is_not_looked_for_and_there_is_a_most(tmp_path: P
     assert len(report_of(holdings)) == MOST
 
 
+def test_the_largest_report_fits_into_a_heartbeat() -> None:
+    holdings = Holdings(news=lambda: None)
+    holdings.ask(f"/{n:04d}" + '"\\ü' * 330 for n in range(2 * MOST))
+    holdings.look()
+    holdings.answered(Wanted(server_time=0, weights_mark="another"), beat(holdings))
+    assert len(holdings.to_tell or ()) > 100
+    assert len(orjson.dumps(to_dict(beat(holdings)))) < MAX_BODY * 0.9
+
+
 def test_a_mark_names_what_lies_there_and_changes_with_it(weights: Path) -> None:
     holdings = Holdings(news=lambda: None)
     assert (holdings.mark, holdings.to_tell) == ("", None)
-    assert holdings.look() is True  # that nothing is looked for is known, too: the first model waits for this node's word
+    assert (
+        holdings.look() is True
+    )  # that nothing is looked for is known, too: the first model waits for this node's word
     nothing = holdings.mark
     assert nothing
     holdings.ask([str(weights)])
