@@ -185,9 +185,40 @@ def test_the_cluster_setup_is_ticked_refused_saved_and_cleared(page: Page, stack
     assert stack.api().get("cluster/setup")["nodes"] == {}
 
 
-def test_no_page_is_wider_than_a_phone(page: Page) -> None:
+def test_a_models_page_draws_its_replica_with_cpu_and_memory_and_takes_orders(page: Page, stack: Stack) -> None:
+    model, node = stack.api().all("models")[0], stack.api().all("nodes")[0]["name"]
+    page.locator("[data-part=models]").get_by_role("link", name=MODEL).click()
+    row = page.locator(".lg-replicas tbody tr")
+    expect(row).to_contain_text(node)
+    expect(row).to_contain_text(re.compile(r"\d+ % of \d+ cores? (of the node)?\s*told \d+ s ago"), timeout=60_000)
+    expect(row).to_contain_text("reserved")
+    expect(page.get_by_role("article", name=node)).to_contain_text("1 replica here")
+    expect(page.get_by_label("Standing")).to_contain_text("1 of 1 ready")
+    page.get_by_label("At most under load").fill("2")
+    page.get_by_role("button", name="Set the scaling").click()
+    try:
+        expect(page.get_by_text(f"The scaling of {MODEL} is set.")).to_be_visible()
+        expect(page.locator("[data-part=model]")).to_contain_text("1 to 2 replicas by its load")
+        expect(page.locator(".lg-pips i")).to_have_count(2)
+        expect(page.locator(".lg-log li").first).to_contain_text("max_replicas none → 2")
+        expect(page.get_by_role("img", name=re.compile("one more from 1 request that waits"))).to_be_visible()
+    finally:
+        stack.api().patch(f"models/{model['id']}", {"max_replicas": None})
+
+
+def test_no_page_is_wider_than_a_phone(page: Page, stack: Stack) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
-    for path in ("/admin/", "/admin/nodes", "/admin/nodes/add", "/admin/setup", "/admin/jobs", "/admin/chat"):
+    card = f"/admin/model/{stack.api().all('models')[0]['id']}"
+    for path in (
+        "/admin/",
+        card,
+        "/admin/quotas",
+        "/admin/nodes",
+        "/admin/nodes/add",
+        "/admin/setup",
+        "/admin/jobs",
+        "/admin/chat",
+    ):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, path
 
