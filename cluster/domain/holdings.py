@@ -25,6 +25,11 @@ class Sought:
     size: int = 0
     changed_at: float = 0.0
 
+    def fresh(self, now: float) -> bool:
+        """Whether nodes are about to be asked. A change of the future was noted by a clock that goes wrong: it must hold
+        nobody up until then."""
+        return abs(now - self.changed_at) < ASKED_FOR
+
     @property
     def name(self) -> str:
         """Names the very weights, for machines and for people: another size is another file."""
@@ -51,7 +56,7 @@ def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float) -> Ho
     for item in sought:
         found = told.get(item.path)
         if found is None:  # 3
-            if now - item.changed_at < ASKED_FOR:
+            if item.fresh(now):
                 lacks.add(item.name)
         elif found.size is not None and (found.folder or found.size == item.size or not item.size):  # 1
             has.add(item.name)

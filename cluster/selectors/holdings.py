@@ -14,7 +14,7 @@ import orjson
 from django.db import connection
 
 from catalog.domain.types import ModelView
-from cluster.domain.holdings import ASKED_FOR, Holding, Lie, Sought, holding
+from cluster.domain.holdings import Holding, Lie, Sought, holding
 from cluster.models import Node
 
 _AT_ONCE = 500
@@ -56,7 +56,7 @@ class Holdings:
         global _last_basis
         self._sought = tuple(sorted((item for item in models if item.path), key=lambda item: item.name))
         self._now = now
-        basis = tuple((item.path, item.size, now - item.changed_at < ASKED_FOR) for item in self._sought)
+        basis = tuple((item.path, item.size, item.fresh(now)) for item in self._sought)
         self._basis = _last_basis = _last_basis if _last_basis == basis else basis  # so that it is compared at a glance
         self._read = False
 

@@ -24,6 +24,8 @@ OLD = NOW - ASKED_FOR
         (None, 5, OLD, False, False),  # not told of for so long: who knows
         (None, 5, NOW, False, True),  # it is about to say
         (None, 5, OLD + 0.1, False, True),
+        (None, 5, NOW + 1.0, False, True),
+        (None, 5, NOW + 3600.0, False, False),  # by a clock that goes wrong
     ],
 )
 def test_what_a_node_tells_of_a_path(found: Lie | None, size: int, changed_at: float, has: bool, lacks: bool) -> None:
