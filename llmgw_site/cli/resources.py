@@ -66,6 +66,9 @@ def resources(
     card_class: Classes = None,
     card_memory: CardMemory = "",
     label: Labels = None,
+    node: Annotated[
+        list[str] | None, typer.Option(help="Only node it may run on; may be repeated; `any` for all.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a model reserves against what was measured; or, with options, change a profile: its replicas are replaced one
@@ -76,6 +79,8 @@ def resources(
     body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if memory:
         body["memory"] = size("--memory", memory)
+    if node:
+        body["nodes"] = [] if node == ["any"] else node
     body |= way(gpus_per_node=gpus_per_node, tp=tp, pp=pp, card_class=card_class, card_memory=card_memory, label=label)
     if body:
         changed = client.patch(f"models/{row['id']}/profiles/{part(_profile(row, profile))}", body)

@@ -35,6 +35,10 @@ def test_a_model_is_added_on_cards_and_moved_to_the_processor(llmgw: Llmgw) -> N
     assert (profile.gpus_per_node, profile.card_memory, profile.card_classes, profile.labels, profile.threads) == (
         0, 0, [], {}, 2,
     )  # fmt: skip
+    for words, nodes in ((("alpha", "--node", "beta"), ["alpha", "beta"]), (("any",), [])):
+        assert llmgw("model", "resources", "m", "--node", *words).code == 0
+        profile.refresh_from_db()
+        assert profile.nodes == nodes
 
 
 @pytest.mark.parametrize(
