@@ -42,6 +42,7 @@ class Machines:
     off_since: dict[str, float] = field(default_factory=dict)
     engines: dict[str, Engine] = field(default_factory=dict)  # by id of the replica
     preempted: set[str] = field(default_factory=set)
+    turned: list[str] = field(default_factory=list)  # ids of nodes whose silence has changed what they count as
     _ids: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,12 +88,14 @@ class Machines:
         return found
 
     def _silence(self, now: float) -> None:
+        self.turned = []
         for key, since in self.off_since.items():
             silent = now - since
             state = NodeState.ONLINE if silent < health.STALE_AFTER else NodeState.STALE
             state = NodeState.OFFLINE if silent >= health.OFFLINE_AFTER else state
             if self.nodes[key].state is not state:
                 self.nodes[key] = replace(self.nodes[key], state=state)
+                self.turned.append(key)
 
     def _dead(self, replica: ReplicaView) -> ReplicaView:
         """Its node says nothing, so the row stays; the engine is gone."""

@@ -99,6 +99,8 @@ class Simulation:
             self._happen(self._coming.pop(0))
         worked = self.machines.work(self.replicas.values(), self.models, self.now)
         self.replicas = {item.id: item for item in worked}
+        for node_id in self.machines.turned:
+            self.watch.disturbed_node(node_id, worked, self.now)
         self._requests()
         world = self.world()
         plan = reconcile(world, self.now)
@@ -181,7 +183,7 @@ class Simulation:
                 if not stale and self._before is not None and not self.case.twice:
                     self.watch.say(self.now, "refused", f"{_told(made)} was planned and then refused: {why}")
                 continue
-            self.watch.op(made, board, self.now)
+            self.watch.op(made, board, self.now, stale=stale)
             plans.do(made, board)
             self._note(made, board)
         after = board.as_world()

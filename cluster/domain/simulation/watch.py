@@ -9,32 +9,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.domain import invariants
-from cluster.domain.amounts import cards_of, of_amount, of_shares
+from cluster.domain.amounts import of_amount
 from cluster.domain.board import Board
-from cluster.domain.feasible import why_not
-from cluster.domain.place import ranks
-from cluster.domain.plan import Op, Plan, Renew, Start, Stop, running
-from cluster.domain.room import holds_room
-from cluster.domain.states import ReplicaState
-from cluster.domain.types import Klass, ModelView, ReplicaView, ScopeView, World
+from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, running
+from cluster.domain.simulation import placing, taking
+from cluster.domain.simulation.sums import OUT, held
+from cluster.domain.simulation.waiting import Looker
+from cluster.domain.types import ModelView, ReplicaView, World
 
 HOLD = 60.0
 """Seconds in which nothing that was done is undone, unless something from outside asks for it."""
 GROWN_HOLD = 540.0
-"""The same for a replica that was added under load: quiet must last ten minutes before it is taken back."""
-TURN = 30.0
-"""Seconds that a model on demand keeps its room from others of its class."""
-STARVING = 900.0
-"""Seconds that a model may wait for room that a lower class holds."""
-LOOK_EVERY = 300.0
-"""Seconds between two looks for models that starve."""
-_OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
+"""The same for what was added under load: quiet must last ten minutes before it is taken back."""
+IDLE = 30.0
+"""Seconds that a model may wait though it fits: two looks, for what a plan frees at its end is used by the next."""
+STARVING = 90.0
+"""Seconds that a model may wait for room that a lower class holds, while none is kept for it."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """`at`: Unix time. `rule`: `promised_twice`, `class_inversion`, `guarantee_broken`, `limit_broken`, `flapping`, `unexplained`,
-    `refused` (planned and then refused though nothing changed) or `starved`."""
+    """`at`: Unix time. `rule`: `promised_twice`, `misplaced`, `class_inversion`, `guarantee_broken`, `limit_broken`, `flapping`,
+    `in_vain` (replicas were stopped for a model that did not need or did not get their room), `dearer` (one was stopped, and a
+    cheaper one would have done), `unexplained`, `refused` (planned and then
+    refused though nothing changed) or `starved`."""
 
     at: float
     rule: str
@@ -46,11 +44,18 @@ class Watch:
     began: float
     found: list[Violation] = field(default_factory=list)
     _started: dict[str, tuple[float, bool]] = field(default_factory=dict)  # by replica: when, and under load
+    _renewed: dict[str, float] = field(default_factory=dict)  # by replica: when
     _stopped: dict[str, float] = field(default_factory=dict)  # by model: when one was surplus
+    _grew: dict[str, float] = field(default_factory=dict)  # by model: when its load added one
     _disturbed: dict[str, float] = field(default_factory=dict)  # by model: last order, request or failure
+    _upset: dict[str, float] = field(default_factory=dict)  # by node: when something happened to it
+    _left: dict[str, float] = field(default_factory=dict)  # by node: when something there was told to stop
     _taken: dict[tuple[str, str], float] = field(default_factory=dict)  # whose room, for whom: when
-    _waiting: dict[str, float] = field(default_factory=dict)  # by model: since when it waits for room
-    _looked: float = 0.0
+    _for: dict[str, tuple[str, float]] = field(default_factory=dict)  # by replica: for whom it was stopped, and when
+    _kept: dict[str, tuple[float, Keep]] = field(default_factory=dict)  # by model: since when room is kept for it
+    _short: dict[str, float] = field(default_factory=dict)  # by model: since when it waits
+    _idle: dict[str, float] = field(default_factory=dict)  # by model: since when it waits though it fits
+    _below: dict[str, float] = field(default_factory=dict)  # by model: since when it waits and nobody gives way
     _told: set[str] = field(default_factory=set)
 
     def say(self, now: float, rule: str, text: str) -> None:
@@ -62,42 +67,77 @@ class Watch:
         self._disturbed[model_id] = now
 
     def disturbed_node(self, node_id: str, replicas: Iterable[ReplicaView], now: float) -> None:
-        """Whatever is there may have to go elsewhere, or comes back; and others may find room."""
+        """Whatever is there may have to go elsewhere, or comes back."""
+        self._upset[node_id] = now
         for replica in replicas:
             if node_id in {replica.node_id, *(share.node_id for share in replica.shares)}:
                 self._disturbed[replica.model_id] = now
 
     # --- each operation, before it is done
 
-    def op(self, op: Op, board: Board, now: float) -> None:
+    def op(self, op: Op, board: Board, now: float, *, stale: bool = False) -> None:
+        """`stale`: it was decided from a picture of before, as nobody may do for long."""
+        if isinstance(op, Keep):
+            self._keep(op, board, now)
+        elif isinstance(op, Release):
+            self._release(op, board, now)
+        elif isinstance(op, Remember):
+            self._remember(op, board, now)
         if not isinstance(op, (Start, Stop, Renew)):
             return
         if not op.reason:
             self.say(now, "unexplained", f"{type(op).__name__} of {op.subject} without a reason")
+        if isinstance(op, (Start, Renew)):
+            for rule, text in placing.wrong(op, board):
+                self.say(now, rule, text)
         if isinstance(op, Start):
+            if not stale:
+                self._before_others(op, board, now)
             self._start(op, now)
-        elif isinstance(op, Stop):
+        elif isinstance(op, Renew):
+            self._renew(op, board, now)
+        else:
             replica = board.replica(op.replica_id)
             if replica is not None and op.for_model:
                 self._take(replica, op.for_model, board, now)
+                self._for[replica.id] = (op.for_model, now)
             elif replica is not None:
                 self._stop(replica, board, now)
+            self._left.update({share.node_id: now for share in replica.shares} if replica is not None else {})
 
     def refused(self, op: Op) -> None:
         """What was refused is logged with why: of two planners of one moment the second finds the room taken."""
         if isinstance(op, Start):
             self._told.add(op.model_id)
 
+    def _before_others(self, op: Start, board: Board, now: float) -> None:
+        """Nobody is placed while one of a higher class waits that fits there as well."""
+        mine = board.model(op.model_id)
+        for model in board.world.models if mine is not None else ():
+            model = board.model(model.id) or model
+            if mine is None or model.klass <= mine.klass or model.id in self._told or not _waits(model, board):
+                continue
+            node = Looker(board).free_place(model)
+            if node:
+                self.say(now, "class_inversion", f"{mine.name} is placed before {model.name}, which fits on {node}")
+
     def _start(self, op: Start, now: float) -> None:
+        self._kept.pop(op.model_id, None)
         self._started[op.replica_id] = (now, op.grown)
         stopped = self._stopped.get(op.model_id)
         if stopped is not None and now - stopped < HOLD and self._calm(op.model_id, stopped):
             self.say(now, "flapping", f"{op.model_id} starts one {now - stopped:.0f} s after one was surplus")
 
+    def _renew(self, op: Renew, board: Board, now: float) -> None:
+        replica, before = board.replica(op.replica_id), self._renewed.get(op.replica_id)
+        if replica is not None and before is not None and now - before < HOLD and self._calm(replica.model_id, before):
+            self.say(now, "flapping", f"{op.replica_id} starts anew {now - before:.0f} s after it did")
+        self._renewed[op.replica_id] = now
+
     def _stop(self, replica: ReplicaView, board: Board, now: float) -> None:
         """One that is surplus: not one that is replaced by another, nor one that was lost or has failed."""
         model = board.model(replica.model_id)
-        if model is None or board.state(replica) in _OUT or board.to_move(replica):
+        if model is None or board.state(replica) in OUT or board.to_move(replica):
             return
         if all(replica.digest != item.digest for item in model.profiles) or model.restarts(replica):
             return
@@ -111,37 +151,35 @@ class Watch:
                 now, "flapping", f"{replica.id} of {model.name} is stopped {now - began:.0f} s after it was placed"
             )
 
+    def _remember(self, op: Remember, board: Board, now: float) -> None:
+        """Load adds and takes back one at a time, and does not take back what it has just added. What is in use is not put
+        to rest; what nobody has asked for may be, whatever its load was before."""
+        model = board.model(op.model_id)
+        if model is not None and op.before.asked_at is not None and op.standing.asked_at is None and model.on_demand:
+            used = now - max(op.before.asked_at, op.before.used_at or 0.0)
+            if running(board, model.id) and used < model.rest_after and model.target:
+                self.say(now, "flapping", f"{model.name} is put to rest {used:.0f} s after it was used")
+            self._disturbed[model.id] = now
+            return
+        step, last = op.standing.grown - op.before.grown, self._grew.get(op.model_id)
+        if step > 1:
+            self.say(now, "flapping", f"{op.model_id} grows by {step} at once")
+        if step < 0 and last is not None and now - last < GROWN_HOLD and self._calm(op.model_id, last):
+            self.say(now, "flapping", f"{op.model_id} shrinks {now - last:.0f} s after it grew")
+        if step > 0:
+            self._grew[op.model_id] = now
+
     def _calm(self, model_id: str, since: float) -> bool:
-        """Whether nothing from outside has touched a model since some seconds before that moment. A node's silence takes
-        minutes until anybody acts on it."""
-        return self._disturbed.get(model_id, 0.0) < since - 2 * STARVING
+        """Whether nothing from outside has touched a model since that moment."""
+        return self._disturbed.get(model_id, 0.0) < since
 
     def _take(self, victim: ReplicaView, model_id: str, board: Board, now: float) -> None:
         """A replica's room is taken for a model."""
         model, owner = board.model(model_id), board.model(victim.model_id)
         if model is None or owner is None:
             return
-        scopes = {item.id: item for item in board.world.scopes}
-        mine, theirs = _chain(scopes, model.owner), _chain(scopes, owner.owner)
-        apart = [scope for scope in theirs if scope not in mine]
-        amount = _amount(board, [victim])
-        serves = victim.run and board.state(victim) not in _OUT
-        for scope in apart:
-            guarantee, held = of_amount(scopes[scope].guarantee), _held(board, scopes, scope)
-            named = [key for key in amount if key in guarantee]
-            cards = [key for key in amount if key.startswith("cards:")]
-            if serves and named and all(key in named for key in cards):
-                keys = cards or named
-                if all(held.get(key, 0) - amount[key] < guarantee[key] for key in keys) and (
-                    not cards or all(held.get(key, 0) - amount[key] < guarantee[key] for key in named)
-                ):
-                    text = f"{victim.id} of {owner.name} within the guarantee of {scopes[scope].name} for {model.name}"
-                    self.say(now, "guarantee_broken", text)
-        if owner.klass >= model.klass and not self._among_equals(victim, owner, model, board, now):
-            own = [scope for scope in mine if scope not in theirs]
-            if not any(_is_short(board, scopes, scope) for scope in own):
-                text = f"{victim.id} of {owner.name} ({owner.klass.name}) for {model.name} ({model.klass.name})"
-                self.say(now, "class_inversion", text)
+        for rule, text in taking.wrong(victim, owner, model, board, now):
+            self.say(now, rule, text)
         back = self._taken.get((model.id, owner.id))
         if (
             back is not None
@@ -152,17 +190,32 @@ class Watch:
             text = f"{owner.name} took room of {model.name} {now - back:.0f} s ago, and gives it back now"
             self.say(now, "flapping", text)
         self._taken[(owner.id, model.id)] = now
+        began, waited = self._started.get(victim.id, (0.0, False))[0], self._below.get(model.id)
+        others = max((self._left.get(share.node_id, 0.0) for share in victim.shares), default=0.0)
+        if others >= began or not self._calm(model.id, began) or any(item.span > 1 for item in model.profiles):
+            waited = None  # what has changed since opened the place
+        if now - began < HOLD and waited is not None and waited < began:
+            text = f"{victim.id} of {owner.name} is stopped {now - began:.0f} s after it was placed, for {model.name}"
+            self.say(now, "flapping", f"{text}, which waited already")
 
-    def _among_equals(self, victim: ReplicaView, owner: ModelView, model: ModelView, board: Board, now: float) -> bool:
-        """Whether one that has less than it shall have without load may have what another of its class got under load, or,
-        on demand, has had for its turn, or what nobody waits for any more."""
-        if owner.klass != model.klass or len(running(board, model.id)) >= model.least:
-            return False
-        if victim.grown or board.state(victim) is ReplicaState.FAILED:
-            return True
-        if not owner.on_demand:
-            return False
-        return victim.state is not ReplicaState.READY or now - victim.state_since >= TURN
+    def _keep(self, op: Keep, board: Board, now: float) -> None:
+        """Room that is kept anew: whoever has just been stopped for it is needed, and nobody cheaper would have done."""
+        if op.claim.model_id in self._kept:
+            return
+        self._kept[op.claim.model_id] = (now, op)
+        gone = [item for item in board.leaving if self._for.get(item.id) == (op.claim.model_id, now)]
+        for rule, text in taking.wrong_set(gone, op.claim, board):
+            self.say(now, rule, text)
+
+    def _release(self, op: Release, board: Board, now: float) -> None:
+        """Room is kept no longer for a model that is still short: what was stopped for it was stopped for nothing."""
+        since, keep = self._kept.pop(op.model_id, (0.0, None))
+        model = board.model(op.model_id)
+        if keep is None or model is None or not _waits(model, board) or not self._calm(model.id, since):
+            return
+        nodes = {share.node_id for share in keep.claim.shares}
+        if all(self._upset.get(node_id, 0.0) < since for node_id in nodes):
+            self.say(now, "in_vain", f"room was kept for {model.name} for {now - since:.0f} s: {op.reason}")
 
     # --- each plan, once it is done
 
@@ -179,6 +232,9 @@ class Watch:
                 self.say(
                     now, "unexplained", f"{wait.model_id} waits with code {wait.code!r} and words {wait.message!r}"
                 )
+        for claim in board.claims:
+            if now > claim.until + HOLD:
+                self.say(now, "in_vain", f"room is kept for {claim.model_id} longer than it was to be")
         short = {}
         for model in after.models:
             there = len(running(board, model.id))
@@ -190,105 +246,37 @@ class Watch:
 
     def _limits(self, before: World, after: World, board: Board, now: float) -> None:
         """No scope has been given more than its limit."""
-        scopes = {item.id: item for item in after.scopes}
         for scope in after.scopes:
             limit = of_amount(scope.limit)
             if not limit:
                 continue
-            mine = {item.id for item in after.models if scope.id in _chain(scopes, item.owner)}
-            was, held = (
-                _amount(board, [item for item in world.replicas if item.model_id in mine and _counts(board, item)])
-                for world in (before, after)
-            )
+            was, there = (held(board, scope.id, going=False, replicas=world.replicas) for world in (before, after))
             for key, most in limit.items():
-                if held.get(key, 0) > max(most, was.get(key, 0)):
-                    self.say(now, "limit_broken", f"{scope.name} holds {held[key]} of {key}, and may have {most}")
+                if there.get(key, 0) > max(most, was.get(key, 0)):
+                    self.say(now, "limit_broken", f"{scope.name} holds {there[key]} of {key}, and may have {most}")
 
     def _starving(self, short: Mapping[str, ModelView], board: Board, now: float) -> None:
-        """Models that wait while replicas of a lower class hold room in which they would fit. Quotas are left out of it:
-        where there are any, others may say no."""
-        self._waiting = {key: self._waiting.get(key, now) for key in short}
-        if board.world.scopes or now - self._looked < LOOK_EVERY:
-            return
-        self._looked = now
-        for key, model in short.items():
-            since = max(self._waiting[key], self._disturbed.get(key, 0.0))
-            if now - since < STARVING or board.claim_of(key) is not None or model.standing.parked_at is not None:
-                continue
-            where = _room_below(board, model)
-            if where:
+        """Models that wait though they fit, or though lower classes hold room in which they would."""
+        self._short = {key: self._short.get(key, now) for key in short}
+        waiting = {key: model for key, model in short.items() if _waits(model, board)}
+        looker = Looker(board)
+        free = {key: node for key, model in waiting.items() if (node := looker.free_place(model))}
+        self._idle = {key: self._idle.get(key, now) for key in free}
+        self._below = {key: self._below.get(key, now) for key in waiting}
+        for key, model in waiting.items():
+            if key in free and now - self._idle[key] >= IDLE:
                 self.say(
-                    now, "starved", f"{model.name} waits since {now - since:.0f} s, and lower classes hold {where}"
+                    now, "starved", f"{model.name} waits for {now - self._idle[key]:.0f} s, and fits on {free[key]}"
                 )
-
-
-def _room_below(board: Board, model: ModelView) -> str:
-    """A node where a model would fit, in its best way that fits the hardware, if no lower class were there."""
-    klass: dict[str, Klass] = {item.id: item.klass for item in board.world.models}
-    failed = {(r.node_id, r.digest) for r in board.of_model(model.id) if r.state is ReplicaState.FAILED}
-    best = ranks(model.profiles)[0] if model.profiles else []
-    for profile in best:
-        if profile.span > 1:
-            continue
-        for room in board.by_index:
-            if (room.node.id, profile.digest) in failed:
+            since = max(self._below[key], self._disturbed.get(key, 0.0))
+            if now - since < STARVING or key in free:
                 continue
-            mark = board.mark()
-            lower = [
-                item for item in board.on_node(room.node.id)
-                if item.run and klass.get(item.model_id, Klass.CRITICAL) < model.klass
-            ]  # fmt: skip
-            for item in lower:
-                board.lift(item.id)
-            fits = bool(lower) and not why_not(room, profile, model)
-            board.back(mark)
-            if fits:
-                return room.node.name
-    return ""
+            where = looker.room_below(model)
+            if where:
+                self.say(now, "starved", f"{model.name} waits for {now - since:.0f} s, and lower classes hold {where}")
 
 
-def _counts(board: Board, replica: ReplicaView) -> bool:
-    return holds_room(replica) and board.state(replica) not in _OUT
-
-
-# --- sums, worked out anew each time
-
-
-def _chain(scopes: Mapping[str, ScopeView], owner: str) -> list[str]:
-    found = []
-    while owner in scopes:
-        found.append(owner)
-        owner = scopes[owner].parent
-    return found
-
-
-def _amount(board: Board, replicas: Iterable[ReplicaView]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for replica in replicas:
-        cards = {}
-        for share in replica.shares:
-            node = board.node(share.node_id)
-            cards[share.node_id] = cards_of(node) if node is not None else {}
-        for key, size in of_shares(replica.shares, cards).items():
-            total[key] = total.get(key, 0) + size
-    return total
-
-
-def _held(board: Board, scopes: Mapping[str, ScopeView], scope: str) -> dict[str, int]:
-    """What the replicas of a scope's models hold that are meant to go on."""
-    mine = {item.id for item in board.world.models if scope in _chain(scopes, item.owner)}
-    return _amount(
-        board,
-        [
-            item
-            for item in board.replicas
-            if item.model_id in mine and item.run and holds_room(item) and board.state(item) not in _OUT
-        ],
-    )
-
-
-def _is_short(board: Board, scopes: Mapping[str, ScopeView], scope: str) -> bool:
-    """Whether a scope holds less than it is guaranteed of anything."""
-    guarantee = of_amount(scopes[scope].guarantee)
-    held = _held(board, scopes, scope)
-    return any(held.get(key, 0) < size for key, size in guarantee.items())
+def _waits(model: ModelView, board: Board) -> bool:
+    """Whether a model is to get a replica, and none is kept room for."""
+    wanted = len(running(board, model.id)) < model.target
+    return wanted and model.standing.parked_at is None and board.claim_of(model.id) is None

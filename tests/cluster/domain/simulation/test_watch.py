@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from cluster.domain.board import Board
-from cluster.domain.plan import Op, Plan, Start, Stop, do
-from cluster.domain.simulation.watch import HOLD, LOOK_EVERY, STARVING, TURN, Watch
-from cluster.domain.types import Amount, Klass, ModelView, ScopeView, World
+from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, do
+from cluster.domain.simulation.taking import TURN
+from cluster.domain.simulation.watch import GROWN_HOLD, HOLD, IDLE, STARVING, Watch
+from cluster.domain.states import NodeState
+from cluster.domain.types import Amount, Claim, Klass, ModelView, ScopeView, Standing, World
 from llmgw_site.lib.units import GIB
-from tests.cluster.builders import a_model, a_node, a_profile, a_replica
+from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica
 
 NOW = 1_000_000.0
 LOW = a_model("low", klass=Klass.OPPORTUNISTIC)
@@ -127,12 +132,136 @@ def test_memory_that_is_promised_twice_is_seen() -> None:
     assert rules(watch) == ["promised_twice"]
 
 
+def starving(world: World, model: ModelView, *moments: float) -> Watch:
+    watch = Watch(0.0)
+    for moment in moments:
+        watch._starving({model.id: model}, Board(world), moment)
+    return watch
+
+
 def test_a_model_that_waits_for_room_of_a_lower_class_starves() -> None:
     high = replace(HIGH, profiles=(a_profile("high", memory=6 * GIB),))
     low = a_replica(LOW, NODE, reserved=4 * GIB)
     world = World(models=(LOW, high), nodes=(NODE,), replicas=(low,))
+    assert rules(starving(world, high, NOW, NOW + STARVING - 1)) == []
+    watch = starving(world, high, NOW, NOW + STARVING)
+    assert [item.text for item in watch.found] == ["high waits for 90 s, and lower classes hold one"]
+    kept = replace(world, claims=(Claim(model_id=high.id, shares=low.shares, until=NOW + 300),))
+    assert rules(starving(kept, high, NOW, NOW + STARVING)) == []
+    scope = ScopeView(id="org_a", kind="organisation", name="a", guarantee=Amount(memory=GIB))
+    guarded = replace(world, models=(replace(LOW, owner="org_a"), high), scopes=(scope,))
+    assert rules(starving(guarded, high, NOW, NOW + STARVING)) == [], "a guarantee may say no"
+
+
+def test_a_model_that_waits_though_it_fits_is_seen_at_the_third_look() -> None:
+    world = World(models=(LOW,), nodes=(NODE,))
+    assert rules(starving(world, LOW, NOW, NOW + IDLE - 1)) == []
+    watch = starving(world, LOW, NOW, NOW + IDLE)
+    assert [item.text for item in watch.found] == ["low waits for 30 s, and fits on one"]
+    parked = replace(LOW, standing=Standing(parked_at=NOW))
+    assert rules(starving(replace(world, models=(parked,)), parked, NOW, NOW + IDLE)) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "profile", "rule"),
+    [
+        ({}, {}, ""),
+        ({"maintenance": "cordoned"}, {}, "misplaced"),
+        ({"state": NodeState.STALE}, {}, "misplaced"),
+        ({"engines": {"llama.cpp": "it is broken"}}, {}, "misplaced"),
+        ({}, {"labels": (("zone", "a"),)}, "misplaced"),
+        ({}, {"nodes": ("two",)}, "misplaced"),
+        ({}, {"cards": 1, "card_memory": GIB}, "misplaced"),
+        ({}, {"span": 2}, "misplaced"),
+        ({"memory_available": GIB}, {}, "promised_twice"),
+        ({"memory_total": GIB}, {}, "promised_twice"),
+        ({"lacks": frozenset({"w"})}, {}, "misplaced"),
+    ],
+)
+def test_a_replica_that_is_put_where_it_must_not_be_is_seen(node: Any, profile: Any, rule: str) -> None:
+    model = replace(LOW, profiles=(replace(LOW.profiles[0], **profile),), weights="w")
+    world = World(models=(model,), nodes=(replace(NODE, **node),))
+    assert rules(seen(world, start(model, "rep_1"))) == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("foreign", "taken", "problem", "rule"),
+    [(0, 0, "", ""), (10, 0, "", "promised_twice"), (0, 10, "", "promised_twice"), (0, 0, "XID 79", "misplaced")],
+)
+def test_memory_of_a_card_that_others_hold_is_not_promised(foreign: int, taken: int, problem: str, rule: str) -> None:
+    node = replace(NODE, cards=(a_card("GPU-0", foreign=foreign * GIB, problem=problem),))
+    model = a_model("carded", profiles=(a_profile("carded", cards=1, card_memory=20 * GIB),))
+    share = replace(a_replica(model, node).shares[0], cards=(("GPU-0", 20 * GIB),))
+    other = a_replica(LOW, node, shares=(replace(share, cards=(("GPU-0", taken * GIB),)),))
+    world = World(models=(model, LOW), nodes=(node,), replicas=(other,) if taken else ())
+    found = rules(seen(world, replace(start(model, "rep_1"), shares=(share,))))
+    assert set(found) - {"promised_twice" if problem else ""} == ({rule} if rule else set())
+
+
+def test_nobody_is_placed_before_one_of_a_higher_class_that_fits() -> None:
+    world = World(models=(LOW, HIGH), nodes=(NODE,))
+    assert rules(seen(world, start(LOW, "rep_1"))) == ["class_inversion"]
+    assert rules(seen(world, start(HIGH, "rep_1"), start(LOW, "rep_2"))) == []
+
+
+def test_who_is_not_needed_or_dearer_than_another_is_seen_where_room_is_kept() -> None:
+    high = replace(HIGH, profiles=(a_profile("high", memory=4 * GIB),))
+    idle, busy = (a_replica(LOW, NODE, slot=n, reserved=3 * GIB, in_flight=n) for n in range(2))
+    world = World(models=(LOW, high), nodes=(NODE,), replicas=(idle, busy))
+    claim = Claim(model_id=high.id, shares=a_replica(high, NODE).shares, until=NOW + 300)
+    one, two = (Stop(replica_id=item.id, reason="why", for_model=high.id) for item in (idle, busy))
+    keep = Keep(claim=claim, reason="why")
+    assert rules(seen(world, one, keep)) == []
+    assert rules(seen(world, two, keep)) == ["dearer"]
+    assert rules(seen(world, one, two, keep)) == ["in_vain", "in_vain"], "each of them would have done"
+
+
+def test_room_that_is_given_up_for_nothing_is_seen() -> None:
+    high = replace(HIGH, profiles=(a_profile("high", memory=6 * GIB),))
+    low = a_replica(LOW, NODE, reserved=4 * GIB)
+    world = World(models=(LOW, high), nodes=(NODE,), replicas=(low,))
+    claim = Claim(model_id=high.id, shares=a_replica(high, NODE).shares, until=NOW + 300)
+    stop, keep = Stop(replica_id=low.id, reason="why", for_model=high.id), Keep(claim=claim, reason="why")
+    release = Release(model_id=high.id, reason="its time is over")
+    watch, board = Watch(0.0), Board(world)
+    for op, moment in ((stop, NOW), (keep, NOW), (release, NOW + 330)):
+        do(op, board)
+        watch.op(op, board, moment)
+    assert rules(watch) == ["in_vain"]
     watch = Watch(0.0)
-    for moment in (NOW, NOW + STARVING, NOW + STARVING + LOOK_EVERY):
-        watch._starving({high.id: high}, Board(world), moment)
-    assert rules(watch) == ["starved", "starved"]
-    assert watch.found[0].text == "high waits since 900 s, and lower classes hold one"
+    watch.step(
+        world, world, Plan(), Board(replace(world, claims=(replace(claim, until=NOW - HOLD - 1),))), NOW, stale=False
+    )
+    assert "in_vain" in rules(watch)
+
+
+def test_load_that_is_answered_twice_and_models_that_rest_in_use_are_flapping() -> None:
+    def remember(before: Standing, after: Standing) -> Remember:
+        return Remember(model_id=LOW.id, before=before, standing=after, reason="why")
+
+    world = World(models=(replace(LOW, base=0, most=3),), nodes=(NODE,), replicas=(a_replica(LOW, NODE),))
+    one, two = Standing(grown=1), Standing(grown=2)
+    assert rules(seen(world, remember(Standing(), two))) == ["flapping"]
+    grew = seen(world, remember(one, two))
+    assert rules(seen(world, remember(two, one), now=NOW + GROWN_HOLD - 1, watch=grew)) == ["flapping"]
+    assert rules(seen(world, remember(two, one), now=NOW + GROWN_HOLD, watch=seen(world, remember(one, two)))) == []
+    awake = Standing(asked_at=NOW - 2000, used_at=NOW - 10)
+    asked = replace(world, models=(replace(LOW, base=0, most=3, standing=awake),))
+    assert rules(seen(asked, remember(awake, replace(awake, asked_at=None)))) == ["flapping"]
+    idle = replace(awake, used_at=NOW - 1000)
+    assert rules(seen(asked, remember(idle, replace(idle, asked_at=None)))) == []
+
+
+def test_a_replica_that_starts_anew_twice_in_a_minute_is_flapping() -> None:
+    replica = a_replica(LOW, NODE)
+    world = World(models=(LOW,), nodes=(NODE,), replicas=(replica,))
+    renew = Renew(
+        replica_id=replica.id,
+        profile_id=LOW.profiles[0].id,
+        digest="d",
+        generation=2,
+        shares=replica.shares,
+        reason="why",
+    )
+    assert rules(seen(world, renew, now=NOW + HOLD - 1, watch=seen(world, renew))) == ["flapping"]
+    assert rules(seen(world, renew, now=NOW + HOLD, watch=seen(world, renew))) == []
