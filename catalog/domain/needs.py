@@ -58,6 +58,9 @@ class Undeclared:
     message: str
 
 
+_DECLARE = "say how much to reserve, such as 2GiB (over the API in bytes)"
+
+
 def cards_of(way: Way) -> int:
     """Cards of each node; 0: it runs on the processor."""
     return way.tp or way.gpus_per_node
@@ -96,8 +99,12 @@ def undeclared(way: Way, facts: ModelFacts, weights: int) -> Undeclared | None:
         if way.card_memory or known:
             return None
         text = "card_memory: the weights are not on this machine, so what they take of the cards cannot be estimated"
-        return Undeclared(field="card_memory", code="card_memory_required", message=f"{text}: write it in bytes.")
+        return Undeclared(
+            field="card_memory", code="card_memory_required", message=f"{text}: mend the path, or {_DECLARE}."
+        )
     if way.memory or (known and way.engine != "vllm"):  # 2
         return None
-    why = "vLLM's memory on a processor cannot be estimated" if known else "the weights are not on this machine, so the memory that the model takes cannot be estimated"  # fmt: skip
-    return Undeclared(field="memory", code="memory_required", message=f"memory: {why}: write it in bytes.")
+    why = "vLLM's memory on a processor cannot be estimated: "
+    if not known:
+        why = "the weights are not on this machine, so the memory that the model takes cannot be estimated: mend the path, or "
+    return Undeclared(field="memory", code="memory_required", message=f"memory: {why}{_DECLARE}.")

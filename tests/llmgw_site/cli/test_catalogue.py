@@ -50,7 +50,7 @@ def test_what_the_server_refuses_ends_with_1_and_its_reason(llmgw: Llmgw, tmp_pa
 def test_weights_that_the_server_does_not_have_are_told(llmgw: Llmgw) -> None:
     done = llmgw("model", "add", "m", "/not/here.gguf")
     assert done.code == 1
-    assert "cannot be estimated: write it in bytes" in done.err
+    assert "cannot be estimated: mend the path, or say how much to reserve, such as 2GiB" in done.err
     done = llmgw("model", "add", "m", "/not/here.gguf", "--memory", "2GiB")
     assert done.code == 0
     assert "has no file /not/here.gguf" in done.err
