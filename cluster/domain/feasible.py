@@ -170,7 +170,7 @@ def holds(profile: ProfileView, left: Sequence[int]) -> bool:
     if profile.even or profile.cards == 1:  # 1
         return left[profile.cards - 1] * profile.cards >= profile.card_memory
     most, _ = bounds(profile, left[: profile.cards])  # 2
-    return most[-1] > 0 and sum(most) >= profile.pieces.count
+    return most[-1] > 0 and sum(most) >= profile.pieces.number
 
 
 def bounds(profile: ProfileView, left: Sequence[int]) -> tuple[list[int], int]:

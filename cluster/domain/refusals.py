@@ -142,7 +142,7 @@ def _total(profile: ProfileView) -> int:
     if profile.even or profile.cards == 1:
         return profile.card_memory
     found = profile.pieces
-    return profile.card_base * profile.cards + found.count * found.size + found.extra
+    return profile.card_base * profile.cards + found.number * found.size + found.extra
 
 
 def _cards(profile: ProfileView) -> str:

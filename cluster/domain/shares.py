@@ -59,4 +59,4 @@ def layers_on(profile: ProfileView, share: Share) -> tuple[int, ...]:
         for place, (_, size) in enumerate(share.cards)
     )
     # a share of another moment may have been planned with other figures
-    return counts if sum(counts) == found.count and min(counts) > 0 else ()
+    return counts if sum(counts) == found.number and min(counts) > 0 else ()

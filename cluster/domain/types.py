@@ -27,7 +27,7 @@ class Klass(IntEnum):
 class Pieces(NamedTuple):
     """What llama.cpp divides over cards: so many pieces of so many bytes, and `extra` bytes with the last of them."""
 
-    count: int
+    number: int
     size: int
     extra: int
 
