@@ -18,6 +18,22 @@ def check(world: World) -> tuple[str, ...]:
     3. no memory of a node or of a card and no core is promised twice (what was not reported yet promises nothing)
     4. generations count from 1
     """
+    return (*_truths(world), *(sentence for _, sentence in _promised(world).values()))
+
+
+def broken(before: World, world: World) -> tuple[str, ...]:
+    """What a change from `before` to `world` would make untrue, or less true.
+
+    A node's memory may shrink by itself, and then more is promised than it can give whatever anybody decides. Nothing may
+    be added there; what gives some back must go through, and so must every change elsewhere.
+    """
+    was = _promised(before)
+    worse = [text for key, (over, text) in _promised(world).items() if over > was.get(key, (0, ""))[0]]
+    return tuple(sorted({*worse, *(set(_truths(world)) - set(_truths(before)))}))
+
+
+def _truths(world: World) -> list[str]:
+    """1, 2 and 4."""
     found: list[str] = []
     for kind, ids in (
         ("model", Counter(item.id for item in world.models)),
@@ -35,25 +51,11 @@ def check(world: World) -> tuple[str, ...]:
             found.append(f"replica {replica.id} is on node {replica.node_id}, which is not in the cluster")
         if replica.generation < 1:  # 4
             found.append(f"replica {replica.id} has generation {replica.generation}")
-    found += [sentence for over, sentence in _promised(world).values() if over > 0]  # 3
-    return tuple(found)
-
-
-def broken(before: World, world: World) -> tuple[str, ...]:
-    """What a change from `before` to `world` would make untrue, or less true.
-
-    A node's memory may shrink by itself, and then more is promised than it can give whatever anybody decides. Nothing may
-    be added there; what gives some back must go through, and so must every change elsewhere.
-    """
-    was, now = _promised(before), _promised(world)
-    kept = {sentence for _, sentence in now.values()}
-    others = set(check(world)) - set(check(before)) - kept
-    worse = [text for key, (over, text) in now.items() if over > max(0, was[key][0] if key in was else 0)]
-    return tuple(sorted({*others, *worse}))
+    return found
 
 
 def _promised(world: World) -> dict[str, tuple[int, str]]:
-    """By node id and by card: what is promised beyond what it can give, in words too. Of those that have reported them."""
+    """By node id and by card: how much more is promised than it can give, in words too. Of those that have reported them."""
     memory: Counter[str] = Counter()
     cores: Counter[str] = Counter()
     cards: Counter[str] = Counter()
@@ -64,18 +66,22 @@ def _promised(world: World) -> dict[str, tuple[int, str]]:
                 cores[share.node_id] += share.cores
                 cards.update(dict(share.cards))
     found = {}
+
+    def sized(key: str, name: str, promised: int, total: int, kept: int) -> None:
+        if total and promised > total - kept:
+            text = f"{format_bytes(promised)} are promised and it can give {format_bytes(total - kept)}"
+            found[key] = promised - (total - kept), f"{name}: {text}"
+
     for node in world.nodes:
-        if node.cores:
-            taken = cores[node.id]
-            text = f"node {node.name}: {taken} cores are promised and it has {node.cores}"
-            found[f"{node.id}:cores"] = taken - node.cores, text
-        things = [(node.id, f"node {node.name}", node.memory_total, margin(node), memory[node.id])]
-        things += [
-            (card.uuid, f"card {card.uuid} of node {node.name}", card.memory_total, card_margin(card), cards[card.uuid])
-            for card in node.cards
-        ]
-        for key, name, total, kept, promised in things:
-            if total:
-                text = f"{format_bytes(promised)} are promised and it can give {format_bytes(total - kept)}"
-                found[key] = promised - (total - kept), f"{name}: {text}"
+        if node.id not in memory:  # nothing of it is promised
+            continue
+        over = cores[node.id] - node.cores
+        if node.cores and over > 0:
+            text = f"node {node.name}: {cores[node.id]} cores are promised and it has {node.cores}"
+            found[f"{node.id}:cores"] = over, text
+        sized(node.id, f"node {node.name}", memory[node.id], node.memory_total, margin(node))
+        for card in node.cards:
+            if card.uuid in cards:
+                name = f"card {card.uuid} of node {node.name}"
+                sized(card.uuid, name, cards[card.uuid], card.memory_total, card_margin(card))
     return found
