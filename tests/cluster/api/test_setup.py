@@ -106,7 +106,7 @@ def test_maintenance_is_set_shown_and_ended(admin_client: Client, head: Machine)
 
 
 def test_a_card_is_named_by_its_uuid(admin_client: Client, head: Machine) -> None:
-    head.heartbeat(hardware=Hardware(cards=(CardReport(uuid="GPU-1"),)))
+    head.heartbeat(hardware=Hardware(cores=4, cards=(CardReport(uuid="GPU-1"),)))
     shown = post(admin_client, "head/cordon", {"card": "GPU-1", "reason": "XID"}).json()
     assert shown["maintenance"] == ""
     assert shown["cards_maintenance"]["GPU-1"]["why"] == "XID"

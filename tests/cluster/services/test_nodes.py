@@ -251,7 +251,8 @@ def test_cores_that_a_replica_keeps_busy_are_kept_in_hundredths(told: float | No
     assert Replica.objects.get().cpu is None
 
 
-def test_a_heartbeat_costs_the_same_queries_with_one_replica_or_with_twenty() -> None:
+def test_a_heartbeat_costs_the_same_queries_with_one_replica_or_with_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "listened", lambda **more: None)  # its cost comes with time: each two seconds
     costs = []
     machine = Machine()
     machine.heartbeat()
@@ -264,7 +265,7 @@ def test_a_heartbeat_costs_the_same_queries_with_one_replica_or_with_twenty() ->
         with CaptureQueriesContext(connection) as queries:
             machine.heartbeat(*reports)
         costs.append(len(queries))
-    assert costs[0] == costs[1] <= 6
+    assert costs[0] == costs[1] <= 5
 
 
 @pytest.mark.parametrize(
