@@ -16,7 +16,7 @@ from cluster.domain.quotas import ledger_of
 from cluster.domain.refusals import words
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, Standing, World
-from cluster.domain.victims import asker, ground_of
+from cluster.domain.victims import Ground, asker, ground_of
 
 SURGE = 1
 """Replicas that a model may have beyond what is wanted, while it is being replaced."""
@@ -68,6 +68,8 @@ class Stop:
     reason: str
     for_model: str = ""
     busy: bool = False  # it worked at requests when this was decided
+    loading: bool = False  # it was not ready yet when this was decided
+    used_at: float | None = None  # the last request for its model then
     grace: float | None = None  # seconds in which it may finish them, at most; None: as its profile says
 
     @property
@@ -300,7 +302,8 @@ def _may_be_taken(op: Stop, replica: ReplicaView, board: Board) -> str:
 
     1. the other model wants no more, has enough, or room is kept for it already: a second planner came first
     2. the replica was idle when it was chosen, and works at requests again
-    3. class, use or quotas protect it now (see `victims.ground_of`); times that have passed stay passed
+    3. class, use or quotas protect it now (see `victims.ground_of`). Times that have passed stay passed; but one that was
+       loading for nobody, within its class, is left alone when somebody has come since, or it has become ready
     """
     model = board.model(op.for_model)
     if model is None or not model.target or not model.profiles:  # 1
@@ -313,8 +316,15 @@ def _may_be_taken(op: Stop, replica: ReplicaView, board: Board) -> str:
     if replica.in_flight and not op.busy:  # 2
         return "it is in use again"
     asked, ledger = asker(board, model, None), ledger_of(board)
-    if not any(ground_of(board, ledger, asked, replica, profile) for profile in model.profiles):  # 3
+    grounds = {ground_of(board, ledger, asked, replica, profile) for profile in model.profiles} - {None}
+    if not grounds:  # 3
         return f"its room may not be taken for {model.name} any more"
+    if grounds == {Ground.TURN} and op.loading:
+        other = board.model(replica.model_id)
+        if replica.state is ReplicaState.READY:
+            return "it has become ready, and its turn has only begun"
+        if other is not None and other.standing.used_at != op.used_at:
+            return "somebody waits for it again"
     return ""
 
 

@@ -78,7 +78,16 @@ def make_room(draft: Draft, model: ModelView) -> None:
         draft.do(Release(model_id=model_id, reason=found.reason))
     for victim in found.victims:
         busy = victim.replica.in_flight > 0
-        op = Stop(replica_id=victim.replica.id, reason=found.reason, for_model=model.id, busy=busy, grace=victim.grace)
+        loading, other = victim.replica.state in LOADING, draft.board.model(victim.replica.model_id)
+        op = Stop(
+            replica_id=victim.replica.id,
+            reason=found.reason,
+            for_model=model.id,
+            busy=busy,
+            loading=loading,
+            used_at=other.standing.used_at if loading and other is not None else None,
+            grace=victim.grace,
+        )
         draft.do(op)
     claim = Claim(model_id=model.id, shares=found.placement.shares, until=draft.now + CLAIM_FOR)
     draft.do(Keep(claim=claim, reason=found.reason))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cluster.domain.plan import Keep, Start, Stop
+from cluster.domain.board import Board
+from cluster.domain.plan import Keep, Start, Stop, recheck
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import Claim, Share, Standing, World
+from cluster.domain.types import Claim, Klass, Share, Standing, World
 from cluster.domain.victims import TURN
 from cluster.domain.waits import WAITING_FOR_TURN
 from llmgw_site.lib.units import GIB
@@ -73,3 +74,18 @@ def test_where_nobody_will_give_way_there_is_simply_no_room() -> None:
     world = World(models=(always, B), nodes=(NODE,), replicas=(a_replica(always, NODE, state_since=0.0),))
     (code,) = codes(world, NOW + TURN - 1)
     assert code.startswith("no_")
+
+
+def test_f39_a_load_that_has_come_to_its_end_meanwhile_is_not_given_up() -> None:
+    """Nobody waited for A when it was decided; when that is written, A is ready."""
+    idle = replace(A, standing=replace(A.standing, used_at=NOW - 60))
+    loading = a_replica(idle, NODE, state=ReplicaState.STARTING, state_since=NOW - 50)
+    world = World(models=(idle, B), nodes=(NODE,), replicas=(loading,))
+    (stop,) = [op for op in reconcile(world, NOW).ops if isinstance(op, Stop)]
+    assert recheck(stop, Board(world)) == ""
+    ready = replace(world, replicas=(replace(loading, state=ReplicaState.READY, state_since=NOW + 1),))
+    assert recheck(stop, Board(ready)) == "it has become ready, and its turn has only begun"
+    asked = replace(idle, standing=replace(idle.standing, used_at=NOW))
+    assert recheck(stop, Board(replace(world, models=(asked, B)))) == "somebody waits for it again"
+    higher = replace(ready, models=(idle, replace(B, klass=Klass.CRITICAL)))
+    assert recheck(stop, Board(higher)) == "", "a higher class need not wait for a turn"
