@@ -11,12 +11,14 @@ from django.utils import timezone
 
 from catalog import selectors as catalog
 from catalog.domain.types import ModelView, ProfileView
+from catalog.models import Organisation, Team
+from catalog.services import quotas, scopes
 from cluster import selectors
 from cluster.models import Node
 from cluster.selectors.fleet import node_rows
 from cluster.wire import Serve, Weights
 from llmgw_site.lib.units import GIB, MIB
-from tests.cluster.rows import Machine, a_model_row
+from tests.cluster.rows import ACTOR, Machine, a_model_row, tick
 
 pytestmark = pytest.mark.django_db
 
@@ -132,3 +134,24 @@ def test_a_node_that_is_read_without_the_orm_is_the_node_that_the_orm_reads() ->
 def test_the_world_says_how_often_nodes_report() -> None:
     """A short idle time is judged by it."""
     assert selectors.world().heard_every == settings.CONFIG.heartbeat
+
+
+def test_the_world_is_read_in_a_handful_of_queries_however_large_it_is(django_assert_num_queries: Any) -> None:
+    def grow(number: int) -> None:
+        Machine().heartbeat()
+        owner = scopes.create_organisation(actor=ACTOR, name=f"o{number}")
+        team = scopes.create_team(actor=ACTOR, organisation=owner, name=f"t{number}")
+        a_model_row(f"m{number}", team=team)
+        a_model_row(f"n{number}", replicas=0, max_replicas=2, organisation=owner)
+
+    grow(0)
+    tick()
+    with django_assert_num_queries(9):
+        selectors.world(1.0)
+    quotas.put(actor=ACTOR, scope=Organisation.objects.get(), guarantee={}, limit={"cores": 99})
+    for number in range(1, 8):
+        grow(number)
+        quotas.put(actor=ACTOR, scope=Team.objects.get(name=f"t{number}"), guarantee={"cores": 1}, limit={})
+    tick()
+    with django_assert_num_queries(9 + 3):
+        assert len(selectors.world(1.0).nodes) == 8
