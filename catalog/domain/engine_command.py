@@ -149,7 +149,8 @@ VLLM_PROCESS = 2 * GIB
 def _vllm_on_processor(run: Run) -> dict[str, str]:
     """Its threads, and how much of its memory is for the cache: whole GiB, at least one; without a reservation vLLM's own
     default. Source: vLLM docs, CPU, related runtime environment variables."""
-    found = {"OMP_NUM_THREADS": str(run.threads)}
+    # by itself it binds a thread to each core of the machine, whatever the number of threads says
+    found = {"OMP_NUM_THREADS": str(run.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     if run.memory:
         found["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, (run.memory - run.weights_size - VLLM_PROCESS) // GIB))
     return found

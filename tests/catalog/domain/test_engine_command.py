@@ -68,15 +68,22 @@ TABLE = [
 def test_the_command_line_of_an_engine(engine: str, launcher: bool, wanted: Run, argv: tuple[str, ...]) -> None:
     made = command(engine, ("prog",), wanted, launcher=launcher)
     assert made.argv == ("prog", *argv)
-    assert made.env == ({"OMP_NUM_THREADS": "3"} if engine == "vllm" and not wanted.cards else {})
+    threads = {"OMP_NUM_THREADS": "3", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    assert made.env == (threads if engine == "vllm" and not wanted.cards else {})
+
+
+FREE = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
 @pytest.mark.parametrize(
     ("changes", "env"),
     [
-        ({"memory": 20 * GIB, "weights_size": 6 * GIB}, {"OMP_NUM_THREADS": "3", "VLLM_CPU_KVCACHE_SPACE": "12"}),
-        ({"memory": GIB}, {"OMP_NUM_THREADS": "3", "VLLM_CPU_KVCACHE_SPACE": "1"}),
-        ({"env": {"OMP_NUM_THREADS": "8"}}, {"OMP_NUM_THREADS": "8"}),
+        (
+            {"memory": 20 * GIB, "weights_size": 6 * GIB},
+            {"OMP_NUM_THREADS": "3", "VLLM_CPU_KVCACHE_SPACE": "12"} | FREE,
+        ),
+        ({"memory": GIB}, {"OMP_NUM_THREADS": "3", "VLLM_CPU_KVCACHE_SPACE": "1"} | FREE),
+        ({"env": {"OMP_NUM_THREADS": "8"}}, {"OMP_NUM_THREADS": "8"} | FREE),
         ({"memory": 20 * GIB, "cards": (CardUse(memory=GIB, total=GIB),)}, {}),
     ],
 )
