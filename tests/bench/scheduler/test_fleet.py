@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import orjson
+import pytest
+
 from cluster.domain.plan import Start
 from cluster.domain.reconcile import reconcile
+from tests.bench.scheduler.__main__ import main
 from tests.bench.scheduler.fleet import NOW, done, fleet, full
 
 
@@ -34,3 +40,11 @@ def test_the_full_fleet_is_full() -> None:
     assert (plan.ops, plan.waits) == ((), ())
     free = [card.foreign < card.memory_total * 0.9 for node in world.nodes for card in node.cards]
     assert len(world.replicas) >= sum(free)
+
+
+def test_it_prints_what_it_measured_smallest_fleet_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "found.json"
+    assert main(["--nodes", "80", "40", "--no-rows", "--top", "0", "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["40", "80"]
+    assert [row["nodes"] for row in orjson.loads(out.read_bytes())["fleets"]] == [40, 80]
