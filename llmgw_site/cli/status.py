@@ -26,8 +26,10 @@ def status(as_json: AsJson = False) -> None:
         print(f"version   {found['version']}, snapshot {found['snapshot'] or 'none yet'}")
         show_list(found["models"], ["name", ("replicas", ready), "reason"], as_json=False, empty="models    none")
     if found["short"]:
-        names = ", ".join(found["short"])
-        raise CliError(ExitCode.REFUSED, f"{len(found['short'])} of {len(found['models'])} models are short: {names}")
+        names, short = ", ".join(found["short"]), len(found["short"])
+        raise CliError(
+            ExitCode.REFUSED, f"{short} of {len(found['models'])} models {'is' if short == 1 else 'are'} short: {names}"
+        )
 
 
 def ready(model: dict[str, Any]) -> str:

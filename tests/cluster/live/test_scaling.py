@@ -49,6 +49,8 @@ def test_requests_that_wait_add_a_replica_and_quiet_takes_it_back(three: Three) 
     first = three.ready("tiny")
     with pressure(three, "tiny", clients=8) as refusals:
         wait_for(lambda: len(three.ready("tiny")) == 2, seconds=fair(60), what="a second replica")
+        busy = lambda: any((item["cpu"] or 0.0) > 0.1 for item in three.replicas("tiny"))  # noqa: E731
+        wait_for(busy, seconds=fair(30), what="the cores that they keep busy to be told")
     assert refusals == []
     wait_for(lambda: three.ready("tiny") == first, seconds=fair(60), what="one replica again")
     reasons = [item["why"] for item in why(three, "tiny")["decisions"] if item["kind"] == "model_decided"]
@@ -78,7 +80,9 @@ def test_a_broken_file_parks_its_model_and_retry_brings_it_back_after_mending(th
         answer = three.chat("broken", timeout=60)
         assert time.monotonic() - began < fair(3)
         assert answer.status_code == 503
-        assert "before it was ready" in answer.json()["error"]["message"]
+        cause = "before it was ready. Its log says: invalid magic characters: 'GGUX'"
+        assert cause in answer.json()["error"]["message"]
+        assert cause in told["standing"]["parked_message"]
         time.sleep(3)
         assert three.replicas("broken") == []  # and nothing is tried meanwhile
     finally:

@@ -57,7 +57,7 @@ def test_a_model_that_is_short_ends_with_1_and_is_named_with_why() -> None:
     text = run(status_cli.app, code=ExitCode.REFUSED)
     assert "0/1 ready" in text
     assert "no memory" in text
-    assert "1 of 1 models are short: small" in text
+    assert "1 of 1 models is short: small" in text
     assert json.loads(run(status_cli.app, "--json", code=ExitCode.REFUSED).split("\n1 of 1")[0].rsplit("}", 1)[0] + "}")
 
 
