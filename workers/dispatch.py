@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -31,6 +31,8 @@ JOBS_GROUP = "jobs"
 """The channel layer's group that pages of jobs listen to."""
 NEWS_EVERY = 0.5
 """Seconds in which one process publishes once, however many nodes report something new: they often start together."""
+LOOK_EVERY = 0.2
+"""Seconds in which the changes of one process wake the reconciler once."""
 STALE = 30.0
 """Seconds after which a wake-up is dropped unread, so that a worker that is far behind does not fall further."""
 PATIENCE = 2.0
@@ -46,7 +48,7 @@ def job_opened(*, job_id: str, **kwargs: Any) -> None:
 def catalogue_is_new(**kwargs: Any) -> None:
     """Keys and models reach the nodes at once; placement follows by itself."""
     publish_snapshot()
-    reconcile_now()
+    look_soon()
 
 
 @receiver(signals.observed)
@@ -68,13 +70,13 @@ def plan_applied(*, nodes: Collection[str] = (), **kwargs: Any) -> None:
 @receiver(signals.model_asked)
 def model_asked(**kwargs: Any) -> None:
     """Somebody waits: the look begins at once."""
-    reconcile_now()
+    look_soon()
 
 
 @receiver(signals.setup_changed)
 def setup_changed(**kwargs: Any) -> None:
     nudges.send("setup")
-    reconcile_now()
+    look_soon()
 
 
 @receiver(signals.members_changed)
@@ -85,19 +87,22 @@ def members_changed(*, removed: Collection[str] = (), **kwargs: Any) -> None:
 
 
 class _Throttle:
-    """Lets something happen at once, but in one process not more often than every NEWS_EVERY seconds, in a large cluster
-    not more often than its nodes are told: putting the map of 1,000 nodes together costs as much as 200 heartbeats.
+    """Lets something happen at once, but in one process not more often than every so many seconds.
 
     What comes before that is put off to the moment when it may happen: a worker looks then, at everything.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: Callable[[], float]) -> None:
+        self._every = every
+        self.forget()
+
+    def forget(self) -> None:
         self._next = self._put_off = 0.0
 
     def now(self) -> bool:
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + max(NEWS_EVERY, nudges.spacing())
+            self._next = now + self._every()
             return True
         if self._put_off < self._next:
             self._put_off = self._next
@@ -105,7 +110,19 @@ class _Throttle:
         return False
 
 
-_news, _map = _Throttle(), _Throttle()
+def _between_news() -> float:
+    """In a large cluster not more often than its nodes are told: putting the map of 1,000 nodes together costs as much as
+    200 heartbeats."""
+    return max(NEWS_EVERY, nudges.spacing())
+
+
+_news, _map, _looks = _Throttle(_between_news), _Throttle(_between_news), _Throttle(lambda: LOOK_EVERY)
+
+
+def look_soon() -> None:
+    """Have the reconciler look, at once; many changes in a row are looked at together."""
+    if _looks.now():
+        reconcile_now()
 
 
 def publish_snapshot(seen: services.Look | None = None) -> None:

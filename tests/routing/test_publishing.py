@@ -63,6 +63,7 @@ def test_a_new_model_is_planned_once_though_it_brings_a_profile(
     caller = a_caller()
     plans.clear()
     woken.clear()
+    dispatch._looks.forget()
     answer = caller("POST", "models", {"name": "new", "weights_path": "/srv/new.gguf", "profile": {"memory": 1 << 30}})
     assert answer.status == 201, answer
     assert plans == [False]

@@ -32,6 +32,8 @@ from workers import dispatch, nudges
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Messages that would go to the broker; whether a real worker takes them is tested in test_celery."""
     messages: list[tuple[str, Any]] = []
+    for throttle in (dispatch._news, dispatch._map, dispatch._looks):
+        throttle.forget()
     monkeypatch.setattr(dispatch.app, "send_task", lambda task, args, **options: messages.append((task, args)))
     return messages
 
@@ -55,6 +57,24 @@ def test_a_request_for_a_model_at_rest_wakes_the_reconciler(
         demands.asked(Demand(model="small"), now=1000.0)
         assert sent == []
     assert sent == [("workers.tasks.reconcile.reconcile", ())]
+
+
+@pytest.mark.django_db
+def test_many_changes_in_a_row_wake_the_reconciler_once_and_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first at once; the others together, when the last of them has long been written."""
+    woken: list[float | None] = []
+    monkeypatch.setattr(dispatch.app, "send_task", lambda task, args, **options: woken.append(options["countdown"]))
+    monkeypatch.setattr(dispatch, "LOOK_EVERY", 60.0)
+    monkeypatch.setattr(dispatch, "publish_snapshot", lambda: None)
+    dispatch._looks.forget()
+    for _ in range(50):
+        dispatch.catalogue_is_new()
+        dispatch.model_asked()
+    assert woken == [None, pytest.approx(60.0, abs=10)]
+    dispatch._looks._next = 0.0  # as if that time had passed
+    dispatch.catalogue_is_new()
+    assert woken[2:] == [None]
+    dispatch._looks.forget()
 
 
 @pytest.mark.django_db
@@ -112,7 +132,7 @@ def test_a_heartbeat_wakes_the_reconciler_where_replicas_can_run_on_something_el
     for beat in (before, after):
         sent.clear()
         machine.node.refresh_from_db()
-        dispatch._news._next = 0.0
+        dispatch._news.forget()
         with django_capture_on_commit_callbacks(execute=True):
             machine.heartbeat(**beat)
         assert sent == ([("workers.tasks.reconcile.reconcile", ())] if wakes and beat is after else [])
@@ -128,7 +148,7 @@ def test_a_node_that_is_heard_again_after_a_silence_wakes_the_reconciler(
             age(machine.node, silence)
         machine.node.refresh_from_db()
         sent.clear()
-        dispatch._news._next = 0.0
+        dispatch._news.forget()
         with django_capture_on_commit_callbacks(execute=True):
             machine.heartbeat()
         assert bool(sent) == wakes, silence
