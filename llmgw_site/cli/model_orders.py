@@ -23,13 +23,17 @@ def priority_class(
     ],
 ) -> None:
     """Say how much a model matters: room of a lower class may be taken for a higher one."""
-    if klass not in (*CLASSES, DEFAULT):
-        raise CliError(ExitCode.USAGE, f"there is no class {klass!r}: write {', '.join(CLASSES)} or {DEFAULT}")
+    vet_class(klass)
     client = api()
     row = client.find("models", model, noun="model")
     client.patch(f"models/{row['id']}", {"priority_class": "" if klass == DEFAULT else klass})
     says = "goes by its scaling (always running: standard; on demand: opportunistic)"
     print(f"{row['name']} {says if klass == DEFAULT else f'is {klass}'}.")
+
+
+def vet_class(klass: str) -> None:
+    if klass not in (*CLASSES, DEFAULT):
+        raise CliError(ExitCode.USAGE, f"there is no class {klass!r}: write {', '.join(CLASSES)} or {DEFAULT}")
 
 
 def scale(

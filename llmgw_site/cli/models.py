@@ -150,9 +150,10 @@ def add(
     """Add a model with its first profile; it starts at once, unless --disabled. Or one that a --provider answers for."""
     if bool(weights) == bool(provider):
         raise CliError(ExitCode.USAGE, "name the file of its weights, or --provider and --provider-model")
+    model_orders.vet_class(klass or model_orders.DEFAULT)
     body: dict[str, Any] = {"name": name, "description": description, "enabled": not disabled}
     optional = {"replicas": replicas, "max_replicas": max_replicas, "rest_after": rest_after,
-                "priority_class": klass or None, "embeddings": embeddings, "first_byte_timeout": first_byte_timeout,
+                "priority_class": None if klass in ("", model_orders.DEFAULT) else klass, "embeddings": embeddings, "first_byte_timeout": first_byte_timeout,
                 "idle_timeout": idle_timeout}  # fmt: skip
     body.update({field: value for field, value in optional.items() if value is not None})
     if provider:

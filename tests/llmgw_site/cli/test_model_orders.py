@@ -107,4 +107,5 @@ def test_a_model_is_added_with_its_scaling_and_class(llmgw: Llmgw) -> None:
     assert done.code == 0
     row = Model.objects.get(name="new")
     assert (row.replicas, row.max_replicas, row.rest_after, row.priority_class) == (0, 2, 30.0, "critical")
-    assert llmgw("model", "add", "other", "/models/none.gguf", "--class", "urgent").code == 1
+    done = llmgw("model", "add", "other", "/models/none.gguf", "--class", "urgent")
+    assert (done.code, "write critical, standard, opportunistic or default" in done.err) == (2, True)
