@@ -69,8 +69,8 @@ def verdict(
     """How an attempt for a model stands. `replicas`: the model's, each with its state as its node makes it (`state_of`).
 
     1. it cannot be asked for                            UNWANTED
-    2. it is parked                                      PARKED, with the cause
-    3. a replica is ready                                READY
+    2. a replica is ready                                READY
+    3. it is parked                                      PARKED, with the cause
     4. one is on its way, or died a moment ago           STARTING
     5. room is being made, or its own last one leaves    WAITING
     6. one failed to start                               FAILED, with what its node says
@@ -80,12 +80,12 @@ def verdict(
     unwanted = _unwanted(model)
     if unwanted is not None:  # 1
         return unwanted
-    if model.standing.parked_at is not None:  # 2
-        return Verdict(stage=Stage.PARKED, code="model_parked", message=found.parked)
     there = [(item, state) for item, state in replicas if state is not ReplicaState.LOST]
     mine = [(item, state) for item, state in there if item.run]
-    if any(state is ReplicaState.READY for _, state in mine):  # 3
+    if any(state is ReplicaState.READY for _, state in mine):  # 2
         return Verdict(stage=Stage.READY)
+    if model.standing.parked_at is not None:  # 3
+        return Verdict(stage=Stage.PARKED, code="model_parked", message=found.parked)
     if any(state in COMING or (state is ReplicaState.BACKOFF and item.code == DIED) for item, state in mine):  # 4
         return Verdict(stage=Stage.STARTING)
     leaving = any(not item.run and state is not ReplicaState.STOPPED for item, state in there)

@@ -17,7 +17,8 @@ def parked(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     """Whether a model is parked, and how many of its starts have failed in a row.
 
     1. it is disabled, or a provider answers for it: nothing is held against it
-    2. a replica is ready: what it is started with works, whatever fails on some other node
+    2. a replica of its present definition is ready: it works, whatever fails on some other node. One that serves with an
+       older definition says nothing of the new one, and goes on
     3. it is parked: until its definition (profiles, weights) is another one than that which failed
     4. each of its replicas that count fails, and together they have failed often enough: parked from now on, with what
        the last of them said. One that waits for its first start may still prove that it works. Outdated ones and those
@@ -27,7 +28,8 @@ def parked(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     if not model.enabled or model.external:  # 1
         return _cleared(standing), ""
     mine = [item for item in board.of_model(model.id) if item.run]
-    if any(board.state(item) is ReplicaState.READY for item in mine):  # 2
+    digests = {item.digest for item in model.profiles}
+    if any(item.digest in digests and board.state(item) is ReplicaState.READY for item in mine):  # 2
         return _cleared(
             standing
         ), "a replica is ready: it is parked no longer" if standing.parked_at is not None else ""
@@ -36,7 +38,6 @@ def parked(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
         if standing.parked_digest == definition(model):
             return standing, ""
         standing, anew = _cleared(standing), "it is defined anew since it was parked, and tried again"
-    digests = {item.digest for item in model.profiles}
     counting = [item for item in mine if item.digest in digests and board.state(item) is not ReplicaState.LOST]
     failures = sum(item.failures for item in counting)
     standing = replace(standing, failures=failures) if failures != standing.failures else standing

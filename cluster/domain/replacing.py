@@ -14,6 +14,7 @@ from cluster.domain.starting import start
 from cluster.domain.states import ReplicaState
 from cluster.domain.surplus import usefulness
 from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, Share
+from cluster.domain.waits import parked_words
 
 _READY = ReplicaState.READY
 
@@ -28,6 +29,9 @@ def replace(draft: Draft, model: ModelView) -> None:
     broken = _broken(draft, model)
     halted = all(item.digest in broken for item in model.profiles)
     for chosen in found:
+        if model.standing.parked_at is not None:
+            _stays(draft, model, chosen, NoPlace(code="model_parked", message=parked_words(model)))
+            continue
         serving, move = chosen.state is _READY, draft.board.to_move(chosen)
         if coming and (serving or move):
             continue  # one after the other
@@ -87,7 +91,8 @@ def _stays(draft: Draft, model: ModelView, replica: ReplicaView, nowhere: NoPlac
     else:
         found = _fits(draft, model, replica)
         words = found[0][1].message if found else ""
-        text = f"{replica.id} on node {name} runs with an older profile: for the new one {words}"
+        words = f"for the new one {words}" if words else nowhere.message if nowhere else ""
+        text = f"{replica.id} on node {name} runs with an older profile: {words}"
         wait = Wait(model_id=model.id, code="update_pending", message=text, replica_id=replica.id)
     draft.waits.append(wait)
 

@@ -71,7 +71,8 @@ def scaled(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
 
     1. it has nothing to grow into (its maximum is its base, it is at rest, disabled or parked): it has not grown, and its
        load is not looked at
-    2. its maximum was lowered, or its base raised: what it has grown by fits in between
+    2. it is parked, and serves with what it was before: it stays as it is. Its maximum was lowered, or its base raised:
+       what it has grown by fits in between
     3. pressed (see `Load`) for `scale_up_after` seconds without a break, all its replicas ready, none of them missing:
        one more. While one is starting the load says nothing about what will be when it is ready, so the time counts
        from then
@@ -81,8 +82,11 @@ def scaled(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     """
     standing = model.standing
     span = model.limit - model.least
-    if span <= 0 or not model.least or standing.parked_at is not None:  # 1
+    serving = any(board.state(item) is _READY for item in running(board, model.id))
+    if span <= 0 or not model.least or (standing.parked_at is not None and not serving):  # 1
         return _still(standing), ""
+    if standing.parked_at is not None:  # 2
+        return _still(standing, grown=min(standing.grown, span)), ""
     grown = min(standing.grown, span)  # 2
     mine = running(board, model.id)
     load = load_of(model, [item for item in mine if board.state(item) is _READY])
@@ -131,10 +135,10 @@ def _step(standing: Standing, grown: int) -> Standing:
     return replace(standing, grown=grown, pressed_since=None, quiet_since=None)
 
 
-def _still(standing: Standing) -> Standing:
-    if not standing.grown and standing.pressed_since is None and standing.quiet_since is None:
+def _still(standing: Standing, *, grown: int = 0) -> Standing:
+    if (standing.grown, standing.pressed_since, standing.quiet_since) == (grown, None, None):
         return standing
-    return replace(standing, grown=0, pressed_since=None, quiet_since=None)
+    return replace(standing, grown=grown, pressed_since=None, quiet_since=None)
 
 
 def _pressed_words(load: Load, seconds: float) -> str:

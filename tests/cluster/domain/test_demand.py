@@ -86,6 +86,11 @@ def test_a_parked_model_is_answered_with_its_cause_whatever_else_there_is() -> N
     assert found.message == "small is parked: the file is broken"
 
 
+def test_a_model_whose_change_is_parked_is_ready_as_long_as_it_serves_as_before() -> None:
+    standing = Standing(failures=5, parked_at=NOW, parked_code="engine_exited", parked_message="the file is broken")
+    assert told(a_model(standing=standing), "ready", found=Found(parked="parked")).stage is Stage.READY
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

@@ -131,3 +131,37 @@ def test_parked_on_demand_it_is_said_so_at_rest_too() -> None:
     world = world_of(model=model)
     status = model_status(world, reconcile(world, T), model)
     assert (status.code, status.wanted) == ("model_parked", 0)
+
+
+def test_a_change_whose_starts_fail_again_and_again_is_parked_and_what_served_before_goes_on() -> None:
+    """Nothing of the changed one is tried any more; the old one stays, and is replaced once the change is mended."""
+    changed = replace(MODEL, profiles=(a_profile("small-cpu", digest="changed"),))
+    old = a_replica(MODEL, ONE)
+    new = failing(5, model=changed, node=TWO, slot=1)
+    world = applied(world_of(old, new, model=changed), reconcile(world_of(old, new, model=changed), T))
+    assert world.models[0].standing.parked_at == T
+    world = nodes_work(world)
+    for later in range(2, 20, 2):
+        world = applied(world, reconcile(world, T + later))
+    assert [(item.id, item.run, item.state) for item in world.replicas] == [(old.id, True, ReplicaState.READY)]
+    (wait,) = reconcile(world, T + 20).waits
+    assert wait.code == "update_pending"
+    assert "is parked after 5 failed starts in a row" in wait.message
+    assert WORDS.rstrip(".") in wait.message
+    mended = replace(world.models[0], profiles=(a_profile("small-cpu", digest="mended"),))
+    world = replace(world, models=(mended,))
+    for later in range(30, 50, 2):
+        world = nodes_work(applied(world, reconcile(world, T + later)))
+        assert any(item.run and item.state is ReplicaState.READY for item in world.replicas)
+    assert [item.digest for item in world.replicas] == ["mended"]
+    assert world.models[0].standing == Standing()
+
+
+def test_parked_it_keeps_what_it_has_grown_by_as_long_as_it_serves() -> None:
+    changed = replace(MODEL, base=1, most=3, profiles=(a_profile("small-cpu", digest="changed"),))
+    standing = replace(at(world_of(failing(5, model=changed), model=changed)), grown=1)
+    model = replace(changed, standing=standing)
+    serving = [a_replica(MODEL, ONE), a_replica(MODEL, TWO, slot=1, grown=True)]
+    assert reconcile(world_of(*serving, model=model), T).ops == ()
+    world = world_of(model=model)
+    assert applied(world, reconcile(world, T)).models[0].standing.grown == 0
