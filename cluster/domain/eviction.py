@@ -19,7 +19,7 @@ NAMED = 6
 @dataclass(frozen=True, kw_only=True)
 class Eviction:
     """Replicas to stop, and the place that is there when they are gone. Without any: others that are told to stop leave
-    room enough, and it only has to be kept. `claims`: models of a lower class for which room was kept there until now."""
+    room enough, and it only has to be kept. `claims`: models that come after this one, for which room was kept there until now."""
 
     victims: tuple[Victim, ...]
     placement: Placement

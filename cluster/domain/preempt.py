@@ -17,7 +17,7 @@ from cluster.domain.quotas import Ledger
 from cluster.domain.room import Room
 from cluster.domain.shares import share_of
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import ModelView, ProfileView, ReplicaView, Share
+from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share
 from cluster.domain.victims import GRACE, Asker, Ground, Rights, Victim, asker, like
 from cluster.domain.within import allowed
 
@@ -67,7 +67,8 @@ class Taker:
            then the smallest. The place is taken where the dearest who has to go is the cheapest
         4. each place is tried on the board, and pruned to those it needs. Of those where the dearest are equal: the one that
            costs the fewest requests, the least memory, the fewest replicas; then one where the weights lie; then by name
-        5. nowhere: room that is kept for a model of a lower class is no more its own than what it runs on
+        5. nowhere: room that is kept for a model of a lower class, or for what load asks for, is no more its own than what it
+           runs on
         """
         asked = asker(self.board, model, self.now)
         return self._seek(asked) or self._seek_kept(asked)
@@ -83,11 +84,7 @@ class Taker:
 
     def _seek_kept(self, asked: Asker) -> Eviction | None:
         """Case 5."""
-        lower = []
-        for claim in self.board.claims:
-            other = self.board.model(claim.model_id)
-            if other is not None and other.klass < asked.model.klass:
-                lower.append(claim)
+        lower = [claim for claim in self.board.claims if self._comes_after(asked, claim)]
         if not lower:
             return None
         mark = self.board.mark()
@@ -100,8 +97,16 @@ class Taker:
         nodes = {share.node_id for share in found.placement.shares}
         there = [claim.model_id for claim in lower if nodes & {share.node_id for share in claim.shares}]
         told = ", ".join(other.name for key in there if (other := self.board.model(key)) is not None)
-        reason = f"{found.reason}, which was kept for {told} of a lower class" if told else found.reason
+        reason = f"{found.reason}, which was kept for {told}" if told else found.reason
         return replace(found, claims=tuple(there), reason=reason)
+
+    def _comes_after(self, asked: Asker, claim: Claim) -> bool:
+        """Whether room is kept for a model of a lower class, or of the same for what its load asks for while the asking one
+        has not even what it shall have without any."""
+        other = self.board.model(claim.model_id)
+        if other is None or other.klass != asked.model.klass:
+            return other is not None and other.klass < asked.model.klass
+        return asked.short and not other.on_demand and len(running(self.board, other.id)) >= other.least
 
     def _busy(self, asked: Asker, profile: ProfileView) -> bool:
         way = allowed(self.ledger, asked.model, profile)

@@ -151,7 +151,13 @@ def test_room_that_is_kept_for_a_lower_class_is_no_more_its_own_than_what_it_run
     world = World(models=(lower, model, replace(equal, base=0)), nodes=(node,), replicas=(leaves,), claims=(kept,))
     ops = reconcile(world, NOW).ops
     assert [(type(op), op.subject) for op in ops] == [(Release, lower.id), (Keep, model.id)]
-    assert "kept for lower of a lower class" in ops[0].reason
+    assert "which was kept for lower" in ops[0].reason
     assert reconcile(applied(world, reconcile(world, NOW)), NOW + 5).ops == ()
     even = replace(world, models=(replace(lower, klass=HIGH), model, replace(equal, base=0)))
     assert reconcile(even, NOW).ops == (), "of the same class it is its own"
+    grown = replace(lower, klass=HIGH, base=1, most=2, standing=Standing(grown=1, quiet_since=NOW - 1))
+    other = a_node("two", memory=8 * GIB)
+    busier = replace(
+        world, nodes=(node, other), models=(grown, model, replace(equal, base=0)), replicas=(leaves, on(other, grown))
+    )
+    assert [(type(op), op.subject) for op in reconcile(busier, NOW).ops] == [(Release, lower.id), (Keep, model.id)]
