@@ -102,8 +102,9 @@ def _worth(profile: ProfileView) -> tuple[int, float]:
 class Ranked:
     """The nodes that one way to run a model may use, the best first, kept true while rooms change.
 
-    `possible`: those that could run it if they were empty; `codes`: why the others could not, by index. A node stands in the heap with the version of its room that it
-    was ranked by; when a room has changed, it is put in anew, and what is left of its older entries is passed over.
+    `possible`: those that could run it if they were empty; `codes`: why the others could not, by index. A node stands in the
+    heap with the version of its room that it was ranked by; when a room has changed, it is put in anew, and what is left of
+    its older entries is passed over.
     """
 
     def __init__(self, board: Board, model: ModelView, profile: ProfileView, failed: Failed) -> None:

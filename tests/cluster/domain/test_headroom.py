@@ -11,7 +11,7 @@ from cluster.domain.board import Board
 from cluster.domain.headroom import headroom
 from cluster.domain.place import NoPlace, Placer
 from cluster.domain.quotas import Ledger
-from cluster.domain.types import Amount, Claim, ScopeView, Share, World
+from cluster.domain.types import Amount, Claim, ModelView, ScopeView, Share, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_model, a_node, a_profile
 from tests.cluster.crowd import HIGH, MID, NOW, ORG, carded, on, sized
@@ -93,16 +93,20 @@ def test_what_never_fits_says_why(nodes: tuple, code: str) -> None:  # type: ign
     assert (found.fits, found.code) == (0, code)
 
 
+def filled(world: World, asks: ModelView, count: int) -> Board:
+    """The world with so many more replicas of a model, placed one after the other."""
+    board = Board(world)
+    for place in range(count):
+        spot = Placer(board).place(asks)
+        assert not isinstance(spot, NoPlace)
+        board.put(replace(carded(spot.node, asks, {}, slot=place, id=f"new_{place}"), shares=spot.shares))
+    return board
+
+
 @given(full_worlds())
 def test_as_many_fit_as_can_be_placed_one_after_the_other(case: tuple) -> None:  # type: ignore[type-arg]
     world, asks = case
-    found = headroom(world, asks, NOW)
-    board = Board(world)
-    for place in range(found.fits):
-        spot = Placer(board).place(asks)
-        assert not isinstance(spot, NoPlace)
-        card = carded(spot.node, asks, {}, slot=place, id=f"new_{place}")
-        board.put(replace(card, shares=spot.shares))
+    board = filled(world, asks, headroom(world, asks, NOW).fits)
     assert isinstance(Placer(board).place(asks), NoPlace)
     assert Ledger(board).over_limit(asks, ()) == ""
 
@@ -111,11 +115,7 @@ def test_as_many_fit_as_can_be_placed_one_after_the_other(case: tuple) -> None: 
 def test_those_who_are_named_make_room_together_and_each_of_them_is_needed(case: tuple) -> None:  # type: ignore[type-arg]
     world, asks = case
     found = headroom(world, asks, NOW)
-    board = Board(world)
-    for place in range(found.fits):
-        spot = Placer(board).place(asks)
-        assert not isinstance(spot, NoPlace)
-        board.put(replace(carded(spot.node, asks, {}, slot=place, id=f"new_{place}"), shares=spot.shares))
+    board = filled(world, asks, found.fits)
     for item in board.leaving:
         board.lift(item.id)
     named = [item.replica.id for item in found.victims]
