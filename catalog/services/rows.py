@@ -18,10 +18,13 @@ from django.db.models import ProtectedError, RestrictedError
 from catalog.services import events
 from catalog.signals import catalogue_changed
 from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.units import exact_bytes
 
 Row = TypeVar("Row", bound=models.Model)
 LONGEST_TOLD = 60
 """Characters of a value that a line of the log names; the event's fields have all of it."""
+SIZES = frozenset({"memory", "card_memory", "weights_size"})
+"""Columns that hold bytes."""
 UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "created_by"})
 
 
@@ -173,7 +176,8 @@ def _told(name: str, before: Any, after: Any) -> str:
     """What became of a field, for people; its name alone where its values are secret or long."""
     if name in events.SECRETS or any(len(str(value)) > LONGEST_TOLD for value in (before, after)):
         return name
-    return f"{name} {_word(before)} → {_word(after)}"
+    words = exact_bytes if name in SIZES and isinstance(before, int) and isinstance(after, int) else _word
+    return f"{name} {words(before)} → {words(after)}"
 
 
 def _word(value: Any) -> str:

@@ -72,7 +72,7 @@ def replica_rows() -> QuerySet[Replica]:
         Replica.objects.select_related("model", "node", "profile")
         .only(
             "id", "run", "state", "state_since", "code", "message", "context", "slots", "memory", "in_flight", "attempt",
-            "model__name", "node__name", "profile__engine",
+            "model__name", "node__name", "node__last_seen_at", "profile__engine",
         )
         .exclude(state=ReplicaState.STOPPED.value, run=False)
         .order_by("model__name", "slot")
@@ -81,12 +81,13 @@ def replica_rows() -> QuerySet[Replica]:
 
 def replica_of(row: Replica, nodes: Mapping[str, NodeState]) -> ReplicaView:
     lost = nodes.get(row.node_id, NodeState.OFFLINE) is NodeState.OFFLINE
+    state = ReplicaState.LOST if lost else ReplicaState(row.state)
     return ReplicaView(
         id=row.id,
         model=row.model.name,
         node=row.node.name,
-        state=ReplicaState.LOST if lost else ReplicaState(row.state),
-        state_since=row.state_since,
+        state=state,
+        state_since=since(row, state),
         run=row.run,
         code=row.code,
         message=row.message,
@@ -97,6 +98,12 @@ def replica_of(row: Replica, nodes: Mapping[str, NodeState]) -> ReplicaView:
         in_flight=row.in_flight,
         attempt=row.attempt,
     )
+
+
+def since(row: Replica, state: ReplicaState) -> datetime:
+    """Since when a replica is in its state: one that is lost, since its node was last heard."""
+    heard = row.node.last_seen_at
+    return heard if state is ReplicaState.LOST and heard is not None and heard > row.state_since else row.state_since
 
 
 def _model(

@@ -19,6 +19,7 @@ from cluster.selectors import database_now, from_unix, replica_view, statuses, w
 from llmgw_site.console.figures import percent
 from llmgw_site.console.gauge import Gauge, gauge, pips
 from llmgw_site.console.placement import NodeMap, node_maps
+from llmgw_site.console.selectors.cluster import since
 from llmgw_site.console.selectors.quotas import scopes
 from llmgw_site.console.views import ModelView
 from llmgw_site.lib.units import format_seconds
@@ -208,7 +209,7 @@ def _replica(row: Replica, model: Picture, state: ReplicaState) -> ReplicaRow:
         node=row.node.name,
         profile=row.profile.name if row.profile else "",
         state=state,
-        since=row.state_since,
+        since=since(row, state),
         created_at=row.created_at,
         run=row.run,
         why=row.why,

@@ -224,11 +224,11 @@ def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
 def test_the_log_of_a_model_says_what_was_changed_of_it_and_of_its_profiles() -> None:
     model = a_model("chat", replicas=3)
     served.update(actor=ACTOR, model=model, priority_class="critical", replicas=2, description="x" * 100)
-    profiles.update(actor=ACTOR, profile=model.profiles.get(), threads=4, args=["-b", "64"], labels={})
+    profiles.update(actor=ACTOR, profile=model.profiles.get(), threads=4, memory=3 << 29, args=["-b", "64"], labels={})
     served.disable(actor=ACTOR, model=model)
     said = [event.message for event in events_about(model.pk)]
     assert said[:3] == [
         "model chat disabled",
-        "profile default of chat changed: threads 0 → 4, args none → ['-b', '64']",
+        "profile default of chat changed: threads 0 → 4, memory 64 MiB → 1536 MiB, args none → ['-b', '64']",
         "model chat changed: description, replicas 3 → 2, priority_class none → critical",
     ]

@@ -8,7 +8,7 @@ from django.db.models import F
 
 from cluster.domain.modules import Module, ModuleReport
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.models import ClusterIdentity, Node
+from cluster.models import ClusterIdentity, Node, Replica
 from llmgw_site.console import selectors
 from tests.cluster.rows import Machine
 from tests.llmgw_site.console.conftest import GIB, Cluster
@@ -47,8 +47,14 @@ def test_replicas_of_a_node_that_went_silent_are_lost(cluster: Cluster) -> None:
     hour = timedelta(hours=1)
     Node.objects.update(last_seen_at=F("last_seen_at") - hour)
     ClusterIdentity.objects.update(listening_since=F("listening_since") - hour)
+    Replica.objects.update(state_since=F("state_since") - 2 * hour)
     now = selectors.cluster()
     assert [replica.state for replica in now.replicas] == [ReplicaState.LOST]
+    heard = Node.objects.get().last_seen_at
+    assert [replica.state_since for replica in now.replicas] == [heard]  # not since it became ready
+    card = selectors.model_card(Replica.objects.get().model_id)
+    assert card is not None
+    assert [(item.state, item.since) for item in card.replicas] == [(ReplicaState.LOST, heard)]
     assert (now.in_flight, now.slots) == (0, 0)
 
 
