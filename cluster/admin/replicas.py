@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from cluster.admin.pages import ReadPages, size
 from cluster.domain.memory import warning
 from cluster.models import Replica
+from cluster.selectors.resources import card_trouble
 
 _LOG = '<pre style="max-height:24rem;overflow:auto;white-space:pre-wrap">{}</pre>'
 
@@ -57,7 +58,8 @@ class ReplicaPages(ReadPages):
     @admin.display(description="of cards")
     def cards(self, replica: Replica) -> str:
         held = [f"{uuid}: {size(part)}" for share in replica.shares for uuid, part in share.get("cards", ())]
-        return ", ".join(held) or "–"
+        trouble = card_trouble(replica) if held else ""
+        return ", ".join(held) + (f": {trouble}" if trouble else "") or "–"
 
     @admin.display(description="last words of a failed start")
     def log(self, replica: Replica) -> Any:

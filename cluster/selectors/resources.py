@@ -8,7 +8,7 @@ from typing import Any
 from catalog import selectors as catalog
 from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
-from cluster.domain.memory import warning
+from cluster.domain.memory import card_warning, warning
 from cluster.models import Replica
 from cluster.selectors.ways import Measured, measured, profile_view, serve_of
 
@@ -34,11 +34,17 @@ def resources_of(model_id: str) -> dict[str, Any]:
                 "cpu": row.cpu,
                 "read_at": row.node.last_seen_at,
                 "cards": {uuid: size for share in row.shares for uuid, size in share.get("cards", ())},
-                "warning": warning(row.reserved, row.memory),
+                "warning": "; ".join(filter(None, (warning(row.reserved, row.memory), card_trouble(row)))),
             }
             for row in rows
         ],
     }
+
+
+def card_trouble(row: Replica) -> str:
+    """Words where a replica takes more of its cards than it holds. vLLM's memory there is never learned."""
+    held = sum(size for share in row.shares for _, size in share.get("cards", ()))
+    return card_warning(held, row.card_memory, learned=row.serve.get("engine") != "vllm")
 
 
 def _profile(model: CatalogModel, profile: CatalogProfile, sizes: Mapping[str, Measured]) -> dict[str, Any]:

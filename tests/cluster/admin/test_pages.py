@@ -147,7 +147,7 @@ def test_a_list_costs_the_same_queries_however_long_it_is(
 def test_a_replica_that_takes_more_than_it_holds_says_so_and_names_its_cards(admin_client: Client) -> None:
     _, row = a_ready_replica()
     shares = [{"node_id": row.node_id, "memory": 1 << 30, "cores": 0, "cards": [["GPU-1", 3 << 30]]}]
-    Replica.objects.filter(id=row.id).update(memory=2 << 30, reserved=1 << 30, shares=shares)
+    Replica.objects.filter(id=row.id).update(memory=2 << 30, reserved=1 << 30, shares=shares, card_memory=4 << 30)
     page = admin_client.get(f"/admin/cluster/replica/{row.id}/change/").content.decode()
     assert "it takes 2.0 GiB and holds 1.0 GiB" in page
-    assert "GPU-1: 3.0 GiB" in page
+    assert "GPU-1: 3.0 GiB: it takes 4.0 GiB of its cards and holds 3.0 GiB" in page

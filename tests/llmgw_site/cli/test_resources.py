@@ -73,6 +73,11 @@ def test_what_is_reserved_stands_beside_what_was_measured_with_a_warning(llmgw: 
         ("alpha", 300 * MIB, 500 * MIB, 1)
     ]
     assert "takes 500.0 MiB and holds 300.0 MiB" in shown["replicas"][0]["warning"]
+    shares = [{"node_id": row.node_id, "memory": 300 * MIB, "cores": 1, "cards": [["GPU-1", 100 * MIB]]}]
+    Replica.objects.filter(id=row.id).update(shares=shares, card_memory=200 * MIB)
+    told = llmgw("model", "resources", "tiny", "--json").json["replicas"][0]["warning"]
+    assert "takes 500.0 MiB and holds 300.0 MiB" in told
+    assert "takes 200.0 MiB of its cards and holds 100.0 MiB" in told
     digest = world().models[0].profiles[0].digest
     Measurement.objects.create(digest=digest, memory=500 * MIB, replica_id=row.id, measured_at=row.created_at)
     shown = llmgw("model", "resources", "tiny", "--json").json
