@@ -19,7 +19,8 @@ def surplus(draft: Draft, model: ModelView) -> None:
         # case 4a under way: the old ones may go as soon as enough others are ready
         ready = sum(item.state is _READY for item in active if item not in replaced)
         enough = ready + len(replaced) - model.target
-        for replica in sorted(replaced, key=usefulness)[: max(0, min(enough, len(active) - model.target))]:
+        order = sorted(replaced, key=lambda item: (item.state is _READY, not outdated(model, item), *usefulness(item)))
+        for replica in order[: max(0, min(enough, len(active) - model.target))]:
             draft.do(Stop(replica_id=replica.id, reason=_why_replaced(draft, replica)))
     elif len(active) > model.target:
         for replica in sorted(active, key=_taken_back)[: len(active) - model.target]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cluster.domain.board import Board
 from cluster.domain.plan import Remember, Renew, Start, Stop
 from cluster.domain.reconcile import reconcile
@@ -159,3 +161,30 @@ def test_a_restart_borrows_room_of_a_lower_class_and_returns_it() -> None:
     assert {item.state for item in world.replicas} == {READY}
     assert world.claims == ()
     assert world.models[0].standing == Standing()
+
+
+@pytest.mark.parametrize("state", [ReplicaState.BACKOFF, ReplicaState.STARTING])
+def test_a_successor_that_is_not_ready_yet_makes_way_for_another_when_asked_and_the_old_one_goes_when_it_is(
+    state: ReplicaState,
+) -> None:
+    model, node = a_model(), a_node()
+    after = replace(model, profiles=(replace(model.profiles[0], digest="changed"),))
+    old = a_replica(model, node)
+    new = a_replica(after, node, slot=1, state=state, attempt=2, code="engine_start_failed")
+    world = World(models=(asked(after, new),), nodes=(node,), replicas=(old, new))
+    ops = [op for op in reconcile(world, T).ops if not isinstance(op, Remember)]
+    assert [(type(op), op.subject) for op in ops] == [(Stop, new.id), (Start, model.id)]
+    world = settle(world, least=1)
+    assert [(item.id != new.id, item.digest) for item in world.replicas] == [(True, "changed")]
+
+
+def test_of_two_that_are_ready_and_to_be_replaced_the_outdated_one_goes_first() -> None:
+    model, node = a_model(), a_node()
+    after = replace(model, profiles=(replace(model.profiles[0], digest="changed"),))
+    old, new = a_replica(model, node), a_replica(after, node, slot=1)
+    world = World(models=(asked(after, old, new),), nodes=(node,), replicas=(old, new))
+    stops = [op.replica_id for op in reconcile(world, T).ops if isinstance(op, Stop)]
+    assert stops == [old.id]
+    world = settle(world, least=1)
+    assert [item.digest for item in world.replicas] == ["changed"]
+    assert not {item.id for item in world.replicas} & {old.id, new.id}
