@@ -9,6 +9,7 @@ from datetime import datetime
 from catalog.models import Event, Model
 from catalog.selectors import events_about
 from cluster.domain.headroom import Headroom, headroom
+from cluster.domain.memory import warning
 from cluster.domain.plan import Wait
 from cluster.domain.scale import load_of
 from cluster.domain.states import ReplicaState
@@ -56,6 +57,7 @@ class ReplicaRow:
     cpu: float | None
     cpu_of: int
     told_at: datetime | None
+    warning: str  # where it takes more than it holds
     notes: tuple[str, ...]
 
     @property
@@ -225,5 +227,6 @@ def _replica(row: Replica, model: Picture, state: ReplicaState) -> ReplicaRow:
         cpu=row.cpu,
         cpu_of=sum(item.cores for item in shares.shares) or int(row.node.hardware.get("cores") or 0),
         told_at=row.node.last_seen_at,
+        warning=warning(row.reserved, row.memory),
         notes=tuple(notes),
     )

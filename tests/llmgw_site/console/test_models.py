@@ -49,6 +49,12 @@ def test_the_card_shows_replicas_room_and_decisions(admin: Client, model: Model)
     assert f"/admin/model/{model.pk}" in admin.get("/admin/").content.decode()
 
 
+def test_a_replica_that_takes_more_than_it_holds_is_shown_with_a_warning(admin: Client, model: Model) -> None:
+    Replica.objects.update(reserved=100 << 20)
+    text = text_of(admin, f"/admin/model/{model.pk}")
+    assert "It takes 300.0 MiB and holds 100.0 MiB: its node may run short" in text
+
+
 def test_who_may_only_see_gets_no_forms_and_cannot_order(person: Person, model: Model) -> None:
     reader = person(*SEE)
     page = reader.get(f"/admin/model/{model.pk}").content.decode()
