@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cluster.domain.simulation.case import Case
 from cluster.domain.simulation.describe import BadCase, described
 from cluster.domain.simulation.random_case import random_case
 from cluster.domain.simulation.report import report
-from cluster.domain.simulation.run import EPOCH, Outcome, simulate
+from cluster.domain.simulation.run import EPOCH, Outcome, Simulation
 from llmgw_site.cli.client import AsJson, CliError, ExitCode, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 app = typer.Typer(no_args_is_help=False, help="Try the scheduler on a fleet that is only described.")
 EXAMPLE = {
@@ -68,7 +73,7 @@ def simulate_command(
         case = random_case(seed, nodes=nodes, models=models, hours=hours) if file is None else described(_read(file))
     except BadCase as error:
         raise CliError(ExitCode.USAGE, f"{file}: {error}") from None
-    outcome = simulate(case)
+    outcome = run_shown(case) if sys.stderr.isatty() else Simulation(case).run()
     if as_json:
         print_json(as_dict(outcome, log=log))
     else:
@@ -77,6 +82,18 @@ def simulate_command(
         print(report(outcome))
     if outcome.violations:
         raise CliError(ExitCode.REFUSED, f"{len(outcome.violations)} times a rule of the scheduler was broken")
+
+
+def run_shown(case: Case, console: Console | None = None) -> Outcome:
+    """Run a case with a bar of how far it is, on standard error; gone when it ends."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    simulation = Simulation(case)
+    with Progress(console=console or Console(stderr=True), transient=True) as progress:
+        for _ in progress.track(simulation.steps(), total=simulation.count, description="simulating"):
+            pass
+    return simulation.outcome()
 
 
 def _read(file: Path) -> Any:

@@ -68,9 +68,14 @@ class Simulation:
             pass
         return self.outcome()
 
+    @property
+    def count(self) -> int:
+        """How many steps it has."""
+        return int(self.case.hours * 3600 / self.case.tick)
+
     def steps(self) -> Iterator[World]:
         """One world after the other, each as a plan has left it."""
-        for _ in range(int(self.case.hours * 3600 / self.case.tick)):
+        for _ in range(self.count):
             self.now += self.case.tick
             yield self.step()
 

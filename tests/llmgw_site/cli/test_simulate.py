@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from cluster.domain.simulation.random_case import random_case
+from cluster.domain.simulation.run import simulate
+from llmgw_site.cli.simulate import run_shown
 from tests.llmgw_site.cli.conftest import Llmgw
 
 
@@ -56,3 +61,11 @@ def test_what_is_wrong_with_a_description_is_one_line_with_its_place(command: Ll
 def test_a_fleet_by_chance_has_bounds(command: Llmgw, args: tuple[str, str]) -> None:
     done = command("simulate", *args)
     assert (done.code, args[0] in done.err) == (2, True)
+
+
+def test_a_terminal_is_shown_how_far_a_run_is_and_the_outcome_is_the_same() -> None:
+    case, shown = random_case(5, nodes=4, models=3, hours=0.2), StringIO()
+    outcome = run_shown(case, Console(file=shown, force_terminal=True, width=80))
+    assert outcome.figures == simulate(case).figures
+    assert "simulating" in shown.getvalue()
+    assert "100%" in shown.getvalue()
