@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from dataclasses import replace
 
 from django.db import IntegrityError, OperationalError
 
@@ -18,6 +20,8 @@ from workers import dispatch, hearing
 from workers.celery import app
 
 log = logging.getLogger(__name__)
+BUDGET = 10.0
+"""Seconds for a plan that has to be done operation by operation; the rest is for the next look."""
 _told: Told = {}
 """What this worker has logged of the reasons why models wait."""
 
@@ -41,7 +45,7 @@ def look() -> apply.Applied:
     mark, now = published_mark(), selectors.database_now()
     world = selectors.world(now)
     plan, statuses = selectors.statuses(world, now)
-    applied = apply.commit(plan)
+    applied = _committed(plan)
     demands.looked(world=world, plan=plan, now=now)
     _tell(plan, world, now)
     for op in applied.done:
@@ -52,6 +56,30 @@ def look() -> apply.Applied:
         dispatch.publish_snapshot()
     dispatch.publish_map()
     return applied
+
+
+def _committed(plan: Plan) -> apply.Applied:
+    """What is done of a plan: all of it.
+
+    Where the whole would break a truth, which is a defect of ours, operation by operation, without those that break one:
+    what is wrong about one model must not stand still all the others.
+    """
+    try:
+        return apply.commit(plan)
+    except apply.BrokenPromise as broken:
+        event(log, "plan_broken", level=logging.ERROR, reason=str(broken))
+    until, parts = time.monotonic() + BUDGET, []
+    for op in plan.ops:
+        if time.monotonic() >= until:
+            break
+        try:
+            parts.append(apply.commit(replace(plan, ops=(op,))))
+        except apply.BrokenPromise as broken:
+            parts.append(apply.Applied(refused=((op, str(broken)),)))
+            event(log, "plan_op_broken", level=logging.ERROR, subject=op.subject, reason=str(broken))
+    return apply.Applied(
+        done=tuple(op for part in parts for op in part.done), refused=tuple(op for part in parts for op in part.refused)
+    )
 
 
 def _tell(plan: Plan, world: World, now: float) -> None:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from catalog.models import Model
 from cluster import selectors
 from cluster.domain.states import NodeState
+from cluster.domain.types import World
 from cluster.models import ClusterIdentity, PublishedMap, Replica
 from cluster.services import identity, members
 from routing.models import PublishedSnapshot
@@ -51,6 +52,32 @@ def test_a_look_places_what_is_wanted_and_publishes_it() -> None:
     assert Replica.objects.count() == 1
     assert Replica.objects.get().id in PublishedSnapshot.objects.get().payload
     assert reconcile.look().done == ()
+
+
+def test_a_plan_that_breaks_a_truth_for_one_model_is_done_for_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And what nodes need to know is published all the same."""
+    Machine().heartbeat()
+    a_model_row("a")
+    wrong = a_model_row("b")
+    a_model_row("c")
+    there = [wrong.pk]
+
+    def broken(before: World, after: World) -> tuple[str, ...]:
+        return tuple(f"{item.model_id} is wrong" for item in after.replicas if item.model_id in there)
+
+    monkeypatch.setattr(reconcile.apply.invariants, "broken", broken)
+    applied = reconcile.look()
+    assert sorted(Replica.objects.values_list("model__name", flat=True)) == ["a", "c"]
+    assert [(op.subject, why) for op, why in applied.refused] == [(wrong.pk, f"{wrong.pk} is wrong")]
+    assert len(applied.done) == 2
+    assert {record.message for record in caplog.records} >= {"plan_broken", "plan_op_broken"}
+    payload = PublishedSnapshot.objects.get().payload
+    assert all(row.id in payload for row in Replica.objects.all())
+    there.clear()
+    reconcile.look()
+    assert Replica.objects.filter(model=wrong).exists()
 
 
 def test_a_change_without_a_signal_is_found_by_the_next_look() -> None:
