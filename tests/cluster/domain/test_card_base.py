@@ -175,3 +175,15 @@ def test_whatever_fits_with_the_output_layer_on_some_card_is_held(
     if fits:
         assert sum(by_layers(profile, left)) == wanted * size + extra + base * cards
         assert all(share <= free for share, free in zip(by_layers(profile, left), left, strict=True))
+
+
+def test_f08_layers_that_are_known_lie_where_each_card_has_room_for_them() -> None:
+    """4 GiB of one of two cards of 24 GiB are taken; 43 GB in 80 layers, and an output layer of 1 GiB."""
+    profile = a_profile(cards=2, card_memory=43 * 1000**3, layers=80, tail=GIB, card_base=GIB // 2)
+    room = Room(a_node(cards=(a_card("zero", foreign=4 * GIB), a_card("one"))), 0)
+    share = share_of(room, profile)
+    counts, sizes = dict(zip(dict(share.cards), layers_on(profile, share), strict=True)), dict(share.cards)
+    assert counts == {"zero": 36, "one": 45}  # of 38 and 46 that they can hold
+    assert sizes["zero"] <= 24 * GIB - int(24 * GIB * 0.04) - 4 * GIB
+    assert sizes["one"] <= 24 * GIB - int(24 * GIB * 0.04)
+    assert not holds(replace(profile, card_memory=44 * GIB), sorted(room.cards, reverse=True))
