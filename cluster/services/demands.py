@@ -30,7 +30,7 @@ def asked(order: Demand, *, now: float) -> DemandAnswer:
     """
     row = Model.objects.filter(name=order.model).first()
     if row is None:
-        raise Refused(Kind.NOT_FOUND, "model_not_found", f"there is no model {order.model[:200]!r}", param="model")
+        raise _unknown(order.model)
     if order.attempt is None:
         return _begin(row, now)
     model, found = _view(row, ModelStanding.objects.filter(model_id=row.pk).first(), now)
@@ -42,6 +42,10 @@ def asked(order: Demand, *, now: float) -> DemandAnswer:
     return _answer(verdict, order.attempt)
 
 
+def _unknown(name: str) -> Refused:
+    return Refused(Kind.NOT_FOUND, "model_not_found", f"there is no model {name[:200]!r}", param="model")
+
+
 def _begin(row: Model, now: float) -> DemandAnswer:
     """A request has come that nobody has spoken for yet. What was answered a moment ago takes no lock."""
     model, found = _view(row, ModelStanding.objects.filter(model_id=row.pk).first(), now)
@@ -51,6 +55,8 @@ def _begin(row: Model, now: float) -> DemandAnswer:
         if verdict.over and demand.attempt_for(model, found, verdict.stage, now) == last:
             return _answer(verdict, last)
     with plan_lock():  # a plan that remembers something of the model must not take the order back
+        if not Model.objects.select_for_update(no_key=True).filter(pk=row.pk).values_list("pk"):  # deleted meanwhile
+            raise _unknown(row.name)
         standing = ModelStanding.objects.filter(model_id=row.pk).first()
         model, found = _view(row, standing, now)
         last = now if found.attempt_at is None else found.attempt_at

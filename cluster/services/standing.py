@@ -11,7 +11,7 @@ from django.db.models import F
 from django.dispatch import receiver
 
 from catalog.models import Model
-from catalog.services import events, served
+from catalog.services import events, rows, served
 from catalog.signals import model_changing
 from cluster import selectors, signals
 from cluster.domain.board import Board
@@ -34,6 +34,7 @@ def restart(*, actor: str, model: Model, in_place: bool = False, why: str = "") 
     `in_place`: it stops first in any case. Raises Refused `model_parked` or `nothing_to_restart`.
     """
     with plan_lock():
+        rows.lock(model)  # who deletes it meanwhile comes before or after this, not in between
         world, view = _now(model)
         if view.standing.parked_at is not None:
             raise Refused(Kind.CONFLICT, "model_parked", parked_words(view))
@@ -55,6 +56,7 @@ def retry(*, actor: str, model: Model, why: str = "") -> None:
     2. replicas that failed, or that their node tries again after a pause: started anew at once
     """
     with plan_lock():
+        rows.lock(model)  # who deletes it meanwhile comes before or after this, not in between
         world, view = _now(model)
         stuck = (ReplicaState.FAILED, ReplicaState.BACKOFF)
         names = tuple(item.name_now for item in world.of_model(view.id) if item.run and world.state(item) in stuck)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 
 import pytest
-from django.db import connection
 
 from catalog.models import Project, Quota, Team
 from catalog.services import scopes
@@ -16,6 +14,7 @@ from cluster.domain.guarantees import check
 from cluster.services import quotas
 from llmgw_site.lib.errors import Refused
 from tests.cluster.rows import ACTOR, Machine
+from tests.cluster.threads import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CODES = {"guarantees_over_fleet", "guarantees_over_parent", "guarantee_over_limit", "not_found"}
@@ -32,27 +31,6 @@ def tree() -> list[scopes.Scope]:
         teams = [scopes.create_team(actor=ACTOR, organisation=organisation, name=f"{name} {n}") for n in "ab"]
         rows += [organisation, *teams, scopes.create_project(actor=ACTOR, team=teams[0], name=f"{name} p")]
     return rows
-
-
-def at_once(*works: object) -> list[BaseException]:
-    gate, errors = threading.Barrier(len(works)), []
-
-    def run(work: object) -> None:
-        try:
-            gate.wait(20)
-            work()  # type: ignore[operator]
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    return errors
 
 
 def problems() -> tuple[object, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
-from django.db import IntegrityError, OperationalError, connection
+from django.db import IntegrityError, OperationalError
 
 from catalog.models import Model, Profile, Quota
 from catalog.services import scopes, served
@@ -18,11 +17,12 @@ from cluster.domain import invariants
 from cluster.domain.plan import Plan, Renew, Stop
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
-from cluster.models import ModelStanding, Replica
+from cluster.models import ModelStanding, Node, Replica
 from cluster.services import apply, maintenance, quotas
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB
 from tests.cluster.rows import ACTOR, Machine, a_model_row, a_ready_replica, report, tick
+from tests.cluster.threads import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,28 +30,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def planned() -> Plan:
     now = selectors.database_now()
     return reconcile(selectors.world(now), now)
-
-
-@contextmanager
-def beside(*works: Callable[[], object]) -> Iterator[list[BaseException]]:
-    """Threads, each with a connection of its own; whatever they raise stands in the list when all have ended."""
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    yield errors
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_what_was_decided_of_a_generation_is_not_done_to_the_next() -> None:
@@ -70,8 +48,6 @@ def test_what_was_decided_of_a_generation_is_not_done_to_the_next() -> None:
 def test_a_second_renewal_of_one_generation_is_refused() -> None:
     a_ready_replica()
     Profile.objects.update(args=["-b", "64"])
-    from cluster.models import Node
-
     Node.objects.update(hardware={"cores": 4, "memory_total": 1_500_000_000, "memory_available": 400_000_000})
     plan = planned()
     assert [type(op) for op in plan.ops] == [Renew]
@@ -126,6 +102,12 @@ class Town:
             machine.heartbeat(*(report(r, order.get(r.state, r.state) if r.run else "stopped") for r in rows))
 
     def people(self) -> None:
+        try:
+            self.change_their_minds()
+        finally:
+            self.over.set()
+
+    def change_their_minds(self) -> None:
         dice = random.Random(f"{self.seed} people")
         for _ in range(40):
             name = dice.choice(self.NAMES)
@@ -149,15 +131,12 @@ class Town:
             except Refused:
                 pass
             time.sleep(0.01)
-        self.over.set()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_schedule_of_late_reconcilers_does_harm(seed: int) -> None:
     town = Town(seed)
-    with beside(town.planner(0), town.planner(1), town.work, town.people) as errors:
-        pass
-    assert errors == []
+    assert at_once(town.planner(0), town.planner(1), town.work, town.people) == []
     assert town.committed
     assert town.late
     world = selectors.world()
