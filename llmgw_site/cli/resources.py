@@ -71,8 +71,8 @@ def resources(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a model reserves against what was measured; or, with options, change a profile: its replicas are replaced one
-    by one."""
+    """Show what a model reserves against what was measured; or, with options, change a profile. Replicas are replaced one by
+    one where their engine has to start otherwise."""
     client = api()
     row = client.find("models", model, noun="model")
     given = {"threads": threads, "slots": slots, "priority": priority}
