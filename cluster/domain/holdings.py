@@ -45,7 +45,8 @@ class Holding:
 
 
 def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float) -> Holding:
-    """What a node that tells what it has (`told`, by path) has of the weights that are sought.
+    """What a node that tells what it has (`told`, by path) has of the weights that are sought. `now` infinite: nobody is
+    waited for.
 
     1. at the path lies a folder, or a file of the right size: it has it. What is in a folder is not looked at
     2. something else lies there, or nothing: it lacks it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -70,14 +71,15 @@ def listening_of(identity: ClusterIdentity | None) -> health.Listening:
     return health.Listening(unix(identity.listening_since), unix(identity.listening_at))
 
 
-def world(now: float | None = None) -> World:
+def world(now: float | None = None, *, waits: bool = True) -> World:
     """Everything that decisions need. Nine queries, however many rows; one more where no time is given, three where
     there are quotas."""
-    return picture(now)[0]
+    return picture(now, waits=waits)[0]
 
 
-def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
-    """The world, and what each enabled profile resolves to, by the profile's id."""
+def picture(now: float | None = None, *, waits: bool = True) -> tuple[World, Mapping[str, Serve]]:
+    """The world, and what each enabled profile resolves to, by its id. `waits`: until nodes have said of a new model's
+    weights that they have them, they have not."""
     now = database_now() if now is None else now
     listening = listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first())
     serves: dict[str, Serve] = {}
@@ -87,9 +89,8 @@ def picture(now: float | None = None) -> tuple[World, Mapping[str, Serve]]:
     found = list(Replica.objects.defer("serve", "log_tail", "why").order_by("id"))
     replicas, used = tuple(replica_view(row) for row in found), _used(found)
     held = _held(replicas)
-    lies = Holdings([sought(item) for item in catalogue], now)
+    lies, sizes = Holdings([sought(item) for item in catalogue], now if waits else math.inf), measured()
     nodes = tuple(node_view(node, setup, listening, now, held, lies.of(node)) for node in node_rows())
-    sizes = measured()
     models = tuple(
         _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
     )
@@ -218,8 +219,8 @@ def node_view(
     held: Mapping[str, int] | None = None,
     lies: Holding | None = None,
 ) -> NodeView:
-    """`held`: bytes of each card that replicas hold; `lies`: weights that the node has and lacks. Both where decisions are
-    made from the view. The disk of a node that tells nothing of weights is not looked at: they may lie there already."""
+    """`held`: bytes of each card that replicas hold; `lies`: weights that the node has and lacks; both where decisions are
+    made of it. The disk of a node that tells nothing of weights is not looked at: they may lie there already."""
     hardware: dict[str, Any] = node.hardware
     return NodeView(
         id=node.id,

@@ -154,9 +154,10 @@ def _placed(row: Model) -> tuple[int, str]:
     """How many replicas of a model the reconciler would have at once if it were to be as this row says, and why not all of
     them.
 
-    Decided without any lock: what is written later is an order, and the reconciler does what it can.
+    Decided without any lock: what is written later is an order, and the reconciler does what it can. A node that has not
+    said yet whether it has the weights is none that has not: a model is often sized in the moment it is added.
     """
-    world, view = _now(row)
+    world, view = _now(row, waits=False)
     asked = replace(view, enabled=True, base=row.replicas, most=row.max_replicas)
     world = replace(world, models=tuple(asked if item.id == view.id else item for item in world.models))
     plan: Plan = reconcile(world, selectors.database_now())
@@ -168,8 +169,8 @@ def _placed(row: Model) -> tuple[int, str]:
     return there, next(missing, "")
 
 
-def _now(model: Model) -> tuple[World, ModelView]:
-    world = selectors.world()
+def _now(model: Model, *, waits: bool = True) -> tuple[World, ModelView]:
+    world = selectors.world(waits=waits)
     view = world.model(model.pk)
     if view is None:
         raise Refused(Kind.NOT_FOUND, "not_found", "This model was removed meanwhile.")

@@ -20,8 +20,9 @@ from catalog.models import Model
 from cluster import selectors, signals
 from cluster.models import Node, Replica
 from cluster.selectors import holdings
-from cluster.services import nodes
+from cluster.services import nodes, standing
 from cluster.wire import Wanted, WeightsReport, from_dict, to_dict
+from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB
 from routing.selectors import compile_snapshot
 from tests.cluster.rows import HARDWARE, Machine, a_model_row, tick
@@ -171,6 +172,17 @@ def test_a_new_model_waits_for_the_word_of_nodes_that_tell_and_is_placed_with_it
     small.beat()
     tick()
     assert where("m") == ["small"]
+
+
+def test_a_model_may_be_sized_before_nodes_have_said_what_they_have(tmp_path: Path) -> None:
+    place = Place("one")
+    place.beat()
+    model = a_model_row("m", weights_path=str(tmp_path / "m.gguf"), weights_size=4)
+    standing.scale(actor="t", model=model, replicas=2)
+    place.beat()  # it says that it has not
+    model.refresh_from_db()
+    with pytest.raises(Refused, match="it does not say that it has"):
+        standing.scale(actor="t", model=model, replicas=3)
 
 
 def test_a_node_that_never_tells_of_a_path_is_waited_for_no_longer_than_a_while() -> None:
