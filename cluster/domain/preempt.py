@@ -102,11 +102,21 @@ class Taker:
 
     def _comes_after(self, asked: Asker, claim: Claim) -> bool:
         """Whether room is kept for a model of a lower class, or of the same for what its load asks for while the asking one
-        has not even what it shall have without any."""
+        has not even what it shall have without any; and not what the other is guaranteed."""
         other = self.board.model(claim.model_id)
-        if other is None or other.klass != asked.model.klass:
-            return other is not None and other.klass < asked.model.klass
+        if other is None or other.klass > asked.model.klass or self._guaranteed(asked, claim, other):
+            return False
+        if other.klass < asked.model.klass:
+            return True
         return asked.short and not other.on_demand and len(running(self.board, other.id)) >= other.least
+
+    def _guaranteed(self, asked: Asker, claim: Claim, other: ModelView) -> bool:
+        """Whether room is kept within a guarantee in which the asking model has no part."""
+        mark = self.board.mark()
+        self.board.claim(claim.model_id, None)
+        found = self.ledger.within_guarantee(other, claim.shares, apart_from=asked.model.owner)
+        self.board.back(mark)
+        return found
 
     def _busy(self, asked: Asker, profile: ProfileView) -> bool:
         way = allowed(self.ledger, asked.model, profile)

@@ -17,7 +17,7 @@ from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import Amount, Claim, ScopeView, Share, Standing, World
 from cluster.domain.victims import Ground
 from llmgw_site.lib.units import GIB
-from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica, applied
+from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica, applied, nodes_work
 from tests.cluster.crowd import HIGH, LOW, MID, NOW, ORG, OTHER, carded, on, scoped, seek, sized, taken
 
 
@@ -161,3 +161,15 @@ def test_room_that_is_kept_for_a_lower_class_is_no_more_its_own_than_what_it_run
         world, nodes=(node, other), models=(grown, model, replace(equal, base=0)), replicas=(leaves, on(other, grown))
     )
     assert [(type(op), op.subject) for op in reconcile(busier, NOW).ops] == [(Release, lower.id), (Keep, model.id)]
+
+
+def test_room_that_was_taken_back_is_not_taken_again_by_who_had_borrowed_it() -> None:
+    """The opportunistic one is within its guarantee, the critical one borrows: it does not get back what is kept."""
+    node = a_node("one", memory=8 * GIB)
+    lent, asks = sized("lent", 6, HIGH, base=1, owner=OTHER), sized("asks", 6, LOW, base=1, owner=ORG)
+    world = World(models=(lent, asks), nodes=(node,), replicas=(on(node, lent),), scopes=scoped(6))
+    for step in range(6):
+        plan = reconcile(world, NOW + 5 * step)
+        assert not [op for op in plan.ops if isinstance(op, Release)]
+        world = nodes_work(applied(world, plan))
+    assert [item.model_id for item in world.replicas] == [asks.id]
