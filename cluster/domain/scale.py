@@ -91,7 +91,7 @@ def scaled(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     mine = running(board, model.id)
     load = load_of(model, [item for item in mine if board.state(item) is _READY])
     settled = load.ready == len(mine) >= model.least + grown
-    again = now - standing.changed_at >= board.world.scale_up_after / BREAK  # 5
+    again = now - standing.broke_off_at >= board.world.scale_up_after / BREAK  # 5
     pressed = load.pressed and settled and grown < span
     pressed_since = _since(standing.pressed_since, pressed, now, again=again)
     coming = any(board.state(item) in _COMING for item in mine)
@@ -108,9 +108,9 @@ def scaled(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     broke = (standing.pressed_since is not None and pressed_since is None) or (
         standing.quiet_since is not None and quiet_since is None
     )
-    changed_at = now if broke else standing.changed_at
+    broke_off_at = now if broke else standing.broke_off_at
     standing = replace(
-        standing, grown=grown, pressed_since=pressed_since, quiet_since=quiet_since, changed_at=changed_at
+        standing, grown=grown, pressed_since=pressed_since, quiet_since=quiet_since, broke_off_at=broke_off_at
     )
     return standing, ""
 

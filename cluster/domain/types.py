@@ -90,7 +90,7 @@ class Standing:
     """
 
     grown: int = 0  # replicas beyond the base, because of load
-    changed_at: float = 0.0  # when what follows last broke off
+    broke_off_at: float = 0.0  # when what follows last broke off
     pressed_since: float | None = None  # since when too many requests wait
     quiet_since: float | None = None  # since when nothing waits
     asked_at: float | None = None  # last request for it that found it at rest

@@ -18,7 +18,7 @@ class ModelStanding(models.Model):
     model = models.OneToOneField(Model, primary_key=True, on_delete=models.CASCADE, related_name="standing")
     version = models.PositiveBigIntegerField(default=0)
     grown = models.PositiveIntegerField(default=0)
-    changed_at = models.FloatField(default=0.0)
+    broke_off_at = models.FloatField(default=0.0)
     pressed_since = models.FloatField(null=True, blank=True)
     quiet_since = models.FloatField(null=True, blank=True)
     asked_at = models.FloatField(null=True, blank=True)

@@ -194,14 +194,14 @@ def test_beyond_the_base_stand_those_that_were_added_under_load() -> None:
 def test_a_pressure_that_broke_off_begins_anew_after_a_quarter_of_the_minute() -> None:
     model = with_standing(pressed_since=T)
     standing, _ = scaled(board(model, one(in_flight=1)), model, T + 50)
-    assert (standing.pressed_since, standing.changed_at) == (None, T + 50)
+    assert (standing.pressed_since, standing.broke_off_at) == (None, T + 50)
     model, busy = replace(MODEL, standing=standing), one(in_flight=3)
     assert scaled(board(model, busy), model, T + 64.9)[0] is standing
     assert scaled(board(model, busy), model, T + 65)[0].pressed_since == T + 65
 
 
 def test_after_a_step_the_time_counts_at_once() -> None:
-    model = with_standing(grown=1, changed_at=T - 100)
+    model = with_standing(grown=1, broke_off_at=T - 100)
     busy = [one(in_flight=9, slot=slot) for slot in range(2)]
     assert scaled(board(model, *busy), model, T)[0].pressed_since == T
 
