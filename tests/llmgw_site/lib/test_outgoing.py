@@ -1,0 +1,171 @@
+"""The guard in front of outgoing requests, with real servers on loopback addresses and a name service of the test's own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+
+from llmgw_site.lib import outgoing
+from llmgw_site.lib.errors import Refused
+from llmgw_site.lib.outgoing import Guard, GuardedTransport
+
+NAMES: dict[str, list[str]] = {
+    "hub.test": ["127.0.0.1"],
+    "two.test": ["127.0.0.9", "127.0.0.1"],
+    "mixed.test": ["169.254.169.254", "127.0.0.1"],
+    "inner.test": ["10.0.0.5"],
+    "metadata.test": ["169.254.169.254"],
+    "six.test": ["::ffff:169.254.169.254"],
+}
+
+
+class Server:
+    """Answers with what it was asked for: host, path and Authorization; /to?URL redirects there."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                host, auth = self.headers.get("Host", ""), self.headers.get("Authorization", "")
+                outer.asked.append((host, self.path, auth))
+                to = self.path.partition("/to?")[2]
+                body = f"{host} {self.path}".encode()
+                self.send_response(302 if to else 200)
+                if to:
+                    self.send_header("Location", to)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.http.server_port
+        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.thread.join()
+        self.http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[..., httpx.Client]]:
+    made: list[httpx.Client] = []
+
+    def make(*, private: bool = True, proxies: dict[str, str] | None = None, **options: object) -> httpx.Client:
+        guard = Guard(private=private, resolve=lambda host, port: lookup(host), proxies=proxies or {})
+        made.append(httpx.Client(transport=GuardedTransport(guard), trust_env=False, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.close()
+
+
+def lookup(host: str) -> list[str]:
+    if host not in NAMES:
+        return outgoing.resolve(host, 80) if not host.endswith(".test") else no_such_name()
+    return NAMES[host]
+
+
+def no_such_name() -> list[str]:
+    raise socket.gaierror("no such name")
+
+
+def test_a_request_goes_to_the_address_that_was_judged_under_its_own_name(server: Server, client) -> None:
+    answer = client().get(f"http://hub.test:{server.port}/a?b=c")
+    assert answer.text == f"hub.test:{server.port} /a?b=c"
+    assert str(answer.request.url) == f"http://hub.test:{server.port}/a?b=c"
+
+
+def test_the_next_address_is_tried_where_nobody_listens(server: Server, client) -> None:
+    assert client().get(f"http://two.test:{server.port}/").status_code == 200
+
+
+def test_of_several_addresses_only_the_allowed_are_used(server: Server, client) -> None:
+    assert client().get(f"http://mixed.test:{server.port}/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("url", "private", "code", "words"),
+    [
+        ("http://metadata.test/", True, "address_refused", "a cloud's metadata service, which llmgw never reaches for"),
+        ("http://six.test/", True, "address_refused", "a cloud's metadata service"),
+        ("http://[::ffff:169.254.169.254]/", True, "address_refused", "a cloud's metadata service"),
+        ("http://metadata.google.internal./", True, "address_refused", "a cloud's metadata service"),
+        ("http://inner.test/x?token=secret", False, "address_refused", "private: LLMGW_PRIVATE_ADDRESSES=true allows"),
+        ("http://127.0.0.1/", False, "address_refused", "loopback: LLMGW_PRIVATE_ADDRESSES=true allows"),
+        ("http://2130706433/", False, "address_refused", "loopback"),
+        ("http://0x7f.1/", False, "address_refused", "loopback"),
+        ("http://nowhere.test/", True, "host_unresolved", "nowhere.test has no address"),
+        ("file:///etc/passwd", True, "url_refused", "no http or https address"),
+        ("ftp://hub.test/", True, "url_refused", "no http or https address"),
+        ("http://me:word@hub.test/", True, "url_refused", "a user or password in it"),
+    ],
+)
+def test_what_must_not_be_reached_is_refused_with_why(client, url: str, private: bool, code: str, words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        client(private=private).get(url)
+    assert refused.value.code == code
+    assert words in refused.value.message
+    assert "secret" not in refused.value.message
+    assert "word@" not in refused.value.message
+
+
+def test_a_redirect_is_judged_like_any_other_address(server: Server, client) -> None:
+    with pytest.raises(Refused) as refused:
+        client(follow_redirects=True).get(f"http://hub.test:{server.port}/to?http://metadata.test/latest/")
+    assert refused.value.code == "address_refused"
+    assert [path for _, path, _ in server.asked] == ["/to?http://metadata.test/latest/"]
+
+
+def test_a_name_that_changes_its_address_leads_nowhere_else(server: Server) -> None:
+    answers = iter([["127.0.0.1"], ["169.254.169.254"]])
+    guard = Guard(private=True, resolve=lambda host, port: next(answers), proxies={})
+    with httpx.Client(transport=GuardedTransport(guard), trust_env=False) as one:
+        assert one.get(f"http://hub.test:{server.port}/").status_code == 200
+        with pytest.raises(Refused):
+            one.get(f"http://hub.test:{server.port}/")
+
+
+def test_a_token_stays_with_the_host_that_it_is_for(server: Server, client) -> None:
+    one = client(follow_redirects=True, headers={"Authorization": "Bearer secret"})
+    one.get(f"http://hub.test:{server.port}/to?http://two.test:{server.port}/file")
+    assert [(host.partition(":")[0], auth) for host, _, auth in server.asked] == [
+        ("hub.test", "Bearer secret"),
+        ("two.test", ""),
+    ]
+
+
+def test_a_proxy_is_used_and_does_not_open_what_is_refused(server: Server, client) -> None:
+    one = client(proxies={"http": f"http://127.0.0.1:{server.port}"})
+    assert one.get("http://only-outside.test/file").status_code == 200  # this machine cannot resolve it
+    assert server.asked == [("only-outside.test", "http://only-outside.test/file", "")]
+    for url in ("http://metadata.test/", "http://169.254.169.254/"):
+        with pytest.raises(Refused):
+            one.get(url)
+    assert len(server.asked) == 1
+
+
+def test_no_proxy_names_hosts_that_are_asked_directly(server: Server, client) -> None:
+    one = client(proxies={"http": "http://127.0.0.1:9", "no": "hub.test"})
+    assert one.get(f"http://hub.test:{server.port}/").status_code == 200
