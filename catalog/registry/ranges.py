@@ -1,0 +1,68 @@
+"""The beginning of a file far away, as the readers of headers want it: fetched in growing pieces, kept, bounded."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+
+from catalog.registry.client import Registry
+from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.units import MIB, format_bytes
+
+FIRST = 2 * MIB
+MAX_KEPT = 72 * MIB
+"""A header may have 64 MiB."""
+TOTAL = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+)")
+
+
+class RemoteFile:
+    """A `Source` (see catalog.domain.gguf) over a registry's file; what was fetched once is not fetched again."""
+
+    def __init__(self, registry: Registry, repository: str, commit: str, path: str, *, size: int) -> None:
+        self._registry = registry
+        self._where = (repository, commit, path)
+        self.size = size
+        self._kept = bytearray()
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Raises Refused: as the registry refuses, `file_changed`, `header_too_large`."""
+        end = min(self.size, offset + count)
+        while len(self._kept) < end:
+            if end > MAX_KEPT:
+                text = f"the header of {self._where[2]} has more than {format_bytes(MAX_KEPT)}"
+                raise Refused(Kind.INVALID, "header_too_large", text)
+            self._more(max(end, min(max(FIRST, 2 * len(self._kept)), self.size, MAX_KEPT)))
+        return bytes(self._kept[offset:end])
+
+    def _more(self, end: int) -> None:
+        """Bytes up to before `end`. A server that ignores ranges begins at the start: no more than is wanted is read."""
+        start = len(self._kept)
+        repository, commit, path = self._where
+        with self._registry.opened(repository, commit, path, start=start, end=end) as response:
+            skip = start
+            if response.status_code == 206:
+                found = TOTAL.fullmatch(response.headers.get("content-range", ""))
+                if not found or int(found["start"]) != start or int(found["total"]) != self.size:
+                    raise self._changed()
+                skip = 0
+            elif response.status_code != 200:
+                raise self._changed()
+            try:
+                for piece in response.iter_raw():
+                    taken = piece[skip:]
+                    skip = max(0, skip - len(piece))
+                    self._kept += taken[: end - len(self._kept)]
+                    if len(self._kept) >= end:
+                        return
+            except httpx.HTTPError as error:
+                if len(self._kept) == start:
+                    text = f"the registry broke off while {path} was read ({type(error).__name__}): it is asked again"
+                    raise Refused(Kind.UPSTREAM, "registry_unreachable", text, retry_after=1.0) from None
+        if len(self._kept) == start:
+            raise self._changed()
+
+    def _changed(self) -> Refused:
+        repository, _, path = self._where
+        text = f"{path} of {repository} is not what the registry said a moment ago ({self.size} bytes): ask anew"
+        return Refused(Kind.UPSTREAM, "file_changed", text)
