@@ -122,8 +122,12 @@ class Registry:
     def opened(
         self, repository: str, commit: str, path: str, *, start: int, end: int | None = None
     ) -> Iterator[httpx.Response]:
-        """A file's bytes from `start` to before `end`, redirects followed: 200 where the server ignores ranges, 206, 416."""
-        asked = {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        """A file's bytes from `start` to before `end`, redirects followed: 200 where the server ignores ranges, 206, 416.
+
+        The whole file (`start` 0, no `end`) is asked for without a range.
+        """
+        whole = start == 0 and end is None
+        asked = {} if whole else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
         with self._asked("GET", self.file_url(repository, commit, path), headers=asked) as response:
             if response.status_code >= 400 and response.status_code != 416:
                 raise self._refused(response, repository=repository, what=path)
