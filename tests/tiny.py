@@ -135,12 +135,12 @@ def make_tiny_gguf(
     loras     also write adapters, each (file, text): applied, the model answers that text instead
     """
     rng = np.random.default_rng(seed)
-    vocabulary = _Vocabulary()
-    base = [vocabulary.add(piece) for piece in pieces(text)]
-    chains = [[vocabulary.add(piece) for piece in pieces(other)] for _, other in loras]
-    vocabulary.pad(256)
+    made = _Vocabulary()
+    base = [made.add(piece) for piece in pieces(text)]
+    chains = [[made.add(piece) for piece in pieces(other)] for _, other in loras]
+    made.pad(256)
     own = {token: 1 + k for k, token in enumerate(dict.fromkeys(itertools.chain(base, *chains)))}
-    size, width = len(vocabulary.tokens), -(-(len(own) + 9) // 64) * 64
+    size, width = len(made.tokens), -(-(len(own) + 9) // 64) * 64
     embedding = _embedding(rng, size, width, own)
     noise = rng.standard_normal((size, width)).astype(np.float32) * (0.3 if random else 0.01)
     output = noise if random else _table(noise, embedding, base, own)
@@ -156,27 +156,39 @@ def make_tiny_gguf(
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(width // HEADS)
-    writer.add_vocab_size(size)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     if pooling:
         writer.add_pooling_type(gguf.PoolingType[pooling.upper()])
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([token for token, _, _ in vocabulary.tokens])
-    writer.add_token_scores([score for _, score, _ in vocabulary.tokens])
-    writer.add_token_types([int(kind) for _, _, kind in vocabulary.tokens])
-    writer.add_bos_token_id(BOS)
-    writer.add_eos_token_id(EOS)
-    writer.add_unk_token_id(0)
+    _add_vocabulary(writer, made)
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(False)
     writer.add_chat_template(CHATML_TOOLS if tools else CHATML)
     _add_tensors(writer, rng, width, embedding, output)
-    _finish(writer)
+    finish(writer)
 
     for (file, _), chain in zip(loras, chains, strict=True):
         _write_lora(file, _table(noise, embedding, chain, own) - output)
     return path
+
+
+def _add_vocabulary(writer: Any, made: _Vocabulary) -> None:
+    writer.add_vocab_size(len(made.tokens))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([token for token, _, _ in made.tokens])
+    writer.add_token_scores([score for _, score, _ in made.tokens])
+    writer.add_token_types([int(kind) for _, _, kind in made.tokens])
+    writer.add_bos_token_id(BOS)
+    writer.add_eos_token_id(EOS)
+    writer.add_unk_token_id(0)
+
+
+def vocabulary(writer: Any) -> int:
+    """Write a vocabulary without words of a text. Gives its size."""
+    made = _Vocabulary()
+    made.pad(256)
+    _add_vocabulary(writer, made)
+    return len(made.tokens)
 
 
 def _add_tensors(writer: Any, rng: np.random.Generator, width: int, embedding: Any, output: Any) -> None:
@@ -212,10 +224,10 @@ def _write_lora(path: Path, difference: Any) -> None:
     writer.add_float32("adapter.lora.alpha", float(rank))  # alpha / rank = 1
     writer.add_tensor("output.weight.lora_a", (root[:, None] * vt[:rank]).astype(np.float32))
     writer.add_tensor("output.weight.lora_b", (u[:, :rank] * root).astype(np.float32))
-    _finish(writer)
+    finish(writer)
 
 
-def _finish(writer: Any) -> None:
+def finish(writer: Any) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

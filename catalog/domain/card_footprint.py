@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catalog.domain.facts import ModelFacts
-from catalog.domain.footprint import MARGIN, PROCESS, estimate
+from catalog.domain.footprint import DEFAULT_CONTEXT, MARGIN, PROCESS, cells, estimate, layers_of
 from llmgw_site.lib.units import GIB, MIB
 
 CARD_PROCESS = 400 * MIB
@@ -64,10 +64,7 @@ def by_layers(
     table = _table(facts, base.weights)
     if layers:
         repeating = max(0, base.weights - 2 * table) if table else base.weights
-        cached = base.cache
-        if facts.heads_kv_per_layer and sum(facts.heads_kv_per_layer):
-            cached = cached * max(facts.heads_kv_per_layer) * layers // sum(facts.heads_kv_per_layer)
-        layer = max(-(-repeating // layers) + -(-cached // layers), table)
+        layer = max(-(-repeating // layers) + _cached(facts, base.cache, context), table)
     else:
         layer = -(-(total - each * cards) // PIECES)
     host = PROCESS + MARGIN + CARD_HOST + table
@@ -87,6 +84,14 @@ def evenly(facts: ModelFacts, *, cards: int, weights: int = 0, card_memory: int 
     size = max(weights, facts.bytes)
     least = size + size // 5 + cards * VLLM_CARD
     return CardFootprint(memory=VLLM_HOST + cards * VLLM_WORKER, cards=card_memory or least)
+
+
+def _cached(facts: ModelFacts, cache: int, context: int) -> int:
+    """Bytes of the layer that keeps most, of `cache` bytes of all layers."""
+    tokens = context or DEFAULT_CONTEXT
+    sizes = {kind: (kind.key + kind.value) * cells(kind, tokens) for kind in layers_of(facts)}
+    every = sum(kind.layers * size for kind, size in sizes.items())
+    return -(-cache * max(sizes.values()) // every) if every else -(-cache // (facts.layers or 1))
 
 
 def _table(facts: ModelFacts, size: int) -> int:

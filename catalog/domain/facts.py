@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from catalog.domain import caches
+from catalog.domain.caches import Caches
 from catalog.domain.gguf import Array, BadGguf, Header
 from catalog.domain.gguf_types import FILE_TYPES, GGML_TYPES, POOLING
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 MAX_FIGURE = 1 << 48
+MAX_LAYERS = 4096
 ENCODERS = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "modern-bert", "t5encoder",
             "gemma-embedding")  # fmt: skip
 """Architectures that answer with vectors only, whatever their header says of pooling."""
@@ -39,7 +42,6 @@ class ModelFacts:
     layers: int | None = None
     heads: int | None = None  # the most of any layer
     heads_kv: int | None = None  # likewise
-    heads_kv_per_layer: tuple[int, ...] = ()  # where layers differ
     key_length: int | None = None
     value_length: int | None = None
     context: int | None = None  # that it was trained for
@@ -47,8 +49,14 @@ class ModelFacts:
     feed_forward: int | None = None
     vocabulary: int | None = None
     sliding_window: int | None = None
+    kv_lora_rank: int | None = None  # multi-head latent attention
+    rope_length: int | None = None
     experts: int | None = None
     experts_used: int | None = None
+    experts_feed_forward: int | None = None
+    inner: int | None = None  # width of recurrent layers
+    caches: tuple[Caches, ...] = ()  # what its layers keep of tokens; (): not known
+    state: int = 0  # bytes of one request's recurrent state
     chat_template: bool = False
     pooling: str = ""  # how token vectors become one; empty: not stated
     embeddings: bool = False  # answers with vectors, not with text
@@ -64,7 +72,7 @@ def facts_from_dict(data: Mapping[str, Any]) -> ModelFacts:
     known = {key: value for key, value in data.items() if key in ModelFacts.__dataclass_fields__}
     split = known.get("split")
     known["split"] = Split(**split) if split else None
-    known["heads_kv_per_layer"] = tuple(known.get("heads_kv_per_layer", ()))
+    known["caches"] = tuple(Caches(**item) for item in known.get("caches", ()))
     return ModelFacts(**{"kind": "model", **known})
 
 
@@ -88,7 +96,6 @@ def model_facts(header: Header, *, file_name: str = "") -> ModelFacts:
         layers=layers,
         heads=heads,
         heads_kv=max(kv, default=heads or 0) or None,
-        heads_kv_per_layer=kv if len(set(kv)) > 1 else (),
         key_length=reader.figure("attention.key_length") or per_head,
         value_length=reader.figure("attention.value_length") or per_head,
         context=reader.figure("context_length"),
@@ -98,11 +105,56 @@ def model_facts(header: Header, *, file_name: str = "") -> ModelFacts:
         sliding_window=reader.figure("attention.sliding_window"),
         experts=reader.figure("expert_count"),
         experts_used=reader.figure("expert_used_count"),
+        experts_feed_forward=reader.figure("expert_feed_forward_length"),
+        kv_lora_rank=reader.figure("attention.kv_lora_rank"),
+        rope_length=reader.figure("rope.dimension_count"),
+        inner=reader.figure("ssm.inner_size"),
+        caches=_caches(reader, layers, heads, kv, per_head),
+        state=_state(reader, layers, kv),
         chat_template=any(key.startswith("tokenizer.chat_template") for key in header.pairs),
         pooling=pooling,
         embeddings=kind == "model" and (pooling in ("mean", "cls", "last") or reader.architecture in ENCODERS),
         split=_split(reader, file_name),
     )
+
+
+def _caches(
+    reader: _Reader, layers: int | None, heads: int | None, kv: tuple[int, ...], per_head: int | None
+) -> tuple[Caches, ...]:
+    """What the layers keep of tokens. A model whose recurrent layers the header does not number keeps them all: too much,
+    never too little."""
+    key, value = reader.figure("attention.key_length") or per_head, reader.figure("attention.value_length") or per_head
+    if not layers or layers > MAX_LAYERS:
+        return ()
+    rank, rope = reader.figure("attention.kv_lora_rank"), reader.figure("rope.dimension_count")
+    if rank and reader.figure("attention.key_length_mla"):
+        return caches.latent(layers=layers, rank=rank, rope=rope or 0)
+    each = kv or ((heads,) if heads else ())
+    if not each or not key or not value:
+        return ()
+    interval = reader.figure("full_attention_interval")
+    if interval and len(each) == 1:
+        each = tuple(each[0] if at % interval == interval - 1 else 0 for at in range(layers))
+    elif len(each) > 1:
+        each = (each * layers)[:layers]
+    window = reader.figure("attention.sliding_window") or 0
+    windowed = caches.slides(reader.architecture, layers, reader.pattern()) if window else ()
+    shared = reader.figure("attention.shared_kv_layers") or 0  # the last ones use what earlier ones keep
+    keeps = max(1, layers - shared)
+    return caches.attention(
+        layers=keeps, heads_kv=each[:keeps], key=key, value=value, window=window, windowed=windowed[:keeps]
+    )
+
+
+def _state(reader: _Reader, layers: int | None, kv: tuple[int, ...]) -> int:
+    """Bytes of one request's recurrent state: of all layers that are not attention's."""
+    conv, inner, size = (reader.figure(f"ssm.{name}") for name in ("conv_kernel", "inner_size", "state_size"))
+    if not (layers and layers <= MAX_LAYERS and conv and inner and size):
+        return 0
+    interval = reader.figure("full_attention_interval")
+    attention = layers // interval if interval else sum(1 for heads in kv if heads) if len(kv) > 1 else 0
+    groups = reader.figure("ssm.group_count") or 0
+    return caches.state(layers=layers - min(layers, attention), conv=conv, inner=inner, size=size, groups=groups)
 
 
 class _Reader:
@@ -134,6 +186,13 @@ class _Reader:
             return tuple(self._checked(item, key) or 0 for item in value)
         one = self._checked(value, key)
         return () if one is None else (one,)
+
+    def pattern(self) -> tuple[int, ...] | int | None:
+        """Which layers see a window only: a mark for each, a period, or None where it is not stated."""
+        value = self._pairs.get(f"{self.architecture}.attention.sliding_window_pattern")
+        if isinstance(value, tuple):
+            return tuple(int(bool(item)) for item in value)
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_LAYERS else None
 
     def most(self, key: str) -> int | None:
         return max(self.per_layer(key), default=0) or None

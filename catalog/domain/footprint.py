@@ -3,15 +3,17 @@
     total = weights + cache + compute + process + prompts
 
 weights  sum of all tensors; mapped files are page cache, still they must fit, else every token reads the disk
-cache    layers x cells x KV heads x (key length x key bytes + value length x value bytes); cells = slots x context,
-         each slot's padded to 256. Layers with a sliding window are counted in full: which layers those are depends on
-         the architecture, so this term is an upper bound for such models
-compute  the largest layer's buffers: logits (vocabulary x batch x 4), feed-forward (3 x width x batch x 4) and the
-         residual stream, plus the attention mask (cells x batch x 2); flash attention is on by default on CPUs
+cache    for each kind of layer: layers x cells x (key values x key bytes + value values x value bytes). Cells are those of
+         each slot, padded to 256: its context, or of layers with a sliding window no more than window + batch. Recurrent
+         layers have a state of fixed size for each slot
+compute  the largest layer's buffers at `batch` tokens, in 32-bit values: of a dense model 3 x feed-forward + 5 x width, of
+         a mixture the same over the experts that a token uses, with their outputs; the masks of the attention, and one
+         row of logits for each slot
 process  interpreter, server and buffers of an engine that serves nothing
 prompts  caches of earlier prompts (`--cache-ram`): an eighth of what is reserved, as engine_command gives it
 
-Sources: llama.cpp's log lines `KV buffer size` and `compute buffer size`, gguf-parser's estimate for llama.cpp.
+Sources: llama.cpp's log lines `KV buffer size`, `RS buffer size` and `compute buffer size`, which tests/e2e/test_memory.py
+compares for models of each kind; gguf-parser's estimate for llama.cpp.
 Measured figures replace it where there are some (`cluster.Replica.memory`).
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from catalog.domain.caches import Caches, attention
 from catalog.domain.engine_command import CACHE_RAM_MIB
 from catalog.domain.facts import ModelFacts
 from llmgw_site.lib.units import MIB, format_bytes
@@ -85,17 +88,49 @@ def estimate(
     """
     size = max(weights, facts.bytes)
     process = PROCESS + MARGIN
-    heads = facts.heads_kv or facts.heads
-    if not (facts.layers and heads and facts.key_length and facts.value_length and facts.embedding):  # 2
+    kinds = layers_of(facts)
+    if not kinds and not facts.state:  # 2
         guess = max(256 * MIB, size // 4)
         return Footprint(weights=size, cache=guess // 2, compute=guess // 2, process=process, complete=False)
     tokens = context or min(facts.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    cells = max(1, slots) * -(-tokens // PAD) * PAD
-    per_layer = facts.heads_kv_per_layer or (heads,) * facts.layers
-    per_head = facts.key_length * BYTES_PER_VALUE[cache_type_k] + facts.value_length * BYTES_PER_VALUE[cache_type_v]
-    cache = int(cells * sum(per_layer) * per_head)
-    rows = min(batch, cells)
-    feed_forward = (facts.feed_forward or 4 * facts.embedding) * max(1, facts.experts_used or 1)
-    layer = (3 * feed_forward + 4 * facts.embedding) * rows * 4
-    logits = (facts.vocabulary or 32_000) * rows * 4
-    return Footprint(weights=size, cache=cache, compute=max(layer, logits) + cells * rows * 2, process=process)
+    each = _padded(tokens)
+    cache = max(1, slots) * facts.state
+    for kind in kinds:
+        per_token = kind.key * BYTES_PER_VALUE[cache_type_k] + kind.value * BYTES_PER_VALUE[cache_type_v]
+        cache += int(kind.layers * max(1, slots) * cells(kind, each, batch) * per_token)
+    masks = sum({kind.window: cells(kind, each, batch) for kind in kinds}.values()) * batch * 2
+    logits = (facts.vocabulary or 32_000) * max(1, slots) * 4
+    return Footprint(weights=size, cache=cache, compute=_layer(facts) * batch * 4 + masks + logits, process=process)
+
+
+def layers_of(facts: ModelFacts) -> tuple[Caches, ...]:
+    """What the layers keep of tokens; (): not known. Facts of before the caches were read tell heads and lengths."""
+    heads = facts.heads_kv or facts.heads
+    if facts.caches or not (facts.layers and heads and facts.key_length and facts.value_length):
+        return facts.caches
+    return attention(layers=facts.layers, heads_kv=(heads,), key=facts.key_length, value=facts.value_length)
+
+
+def cells(kind: Caches, tokens: int, batch: int = BATCH) -> int:
+    """Rows of one slot in a layer of this kind; `tokens`: its context, padded."""
+    return min(tokens, _padded(kind.window + batch)) if kind.window else tokens
+
+
+def _padded(tokens: int) -> int:
+    return -(-tokens // PAD) * PAD
+
+
+def _layer(facts: ModelFacts) -> int:
+    """32-bit values of the largest layer's buffers for one token: what the engine's allocator was seen to need. Up to a
+    feed-forward of twice the width the allocator fits it into the room that the attention leaves."""
+    width = facts.embedding or 0
+    wide = facts.feed_forward or (0 if facts.inner else 4 * width)
+    found = 3 * wide + (5 if wide > 2 * width else 3) * width
+    if facts.experts_used:
+        inner, outer = facts.experts_used * (facts.experts_feed_forward or wide), facts.experts_used * width
+        found = max(
+            found if not facts.experts_feed_forward else 0, 3 * inner + 5 * width, 2 * outer + inner + 3 * width
+        )
+    if facts.kv_lora_rank and facts.heads:
+        found = max(found, facts.heads * 2 * (facts.kv_lora_rank + (facts.rope_length or 0)) + 5 * width)
+    return max(found, 7 * width, 8 * (facts.inner or 0))

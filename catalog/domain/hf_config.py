@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from catalog.domain.facts import MAX_FIGURE, ModelFacts
+from catalog.domain import caches
+from catalog.domain.caches import Caches
+from catalog.domain.facts import MAX_FIGURE, MAX_LAYERS, ModelFacts
 
 TEXT = ("text_config", "llm_config", "language_config")
 """Where models that also see or hear keep the shape of the part that writes."""
@@ -43,6 +45,37 @@ def config_facts(config: Mapping[str, Any], *, size: int = 0) -> ModelFacts:
         feed_forward=count("intermediate_size"),
         vocabulary=count("vocab_size"),
         sliding_window=count("sliding_window"),
+        kv_lora_rank=count("kv_lora_rank"),
+        rope_length=count("qk_rope_head_dim"),
         experts=count("num_local_experts", "num_experts", "n_routed_experts"),
         experts_used=count("num_experts_per_tok"),
+        experts_feed_forward=count("moe_intermediate_size"),
+        caches=_caches(inner, count, head),
     )
+
+
+SLIDING, LINEAR = "sliding_attention", ("linear_attention", "mamba", "conv")
+"""Words of `layer_types`."""
+
+
+def _caches(config: Mapping[str, Any], count: Callable[..., int | None], head: int | None) -> tuple[Caches, ...]:
+    """What the layers keep of tokens, by `layer_types` where the config has them, else by its pattern of windows."""
+    layers, heads = count("num_hidden_layers", "n_layer"), count("num_attention_heads", "n_head")
+    rank = count("kv_lora_rank")
+    if not layers or layers > MAX_LAYERS or not heads or not head:
+        return ()
+    if rank:
+        return caches.latent(layers=layers, rank=rank, rope=count("qk_rope_head_dim") or 0)
+    kv = count("num_key_value_heads") or heads
+    types, window = config.get("layer_types"), count("sliding_window") or 0
+    if config.get("use_sliding_window") is False:
+        window = 0
+    each, windowed = (kv,) * layers, (False,) * layers
+    if isinstance(types, list) and len(types) == layers:
+        each = tuple(0 if kind in LINEAR else kv for kind in types)
+        windowed = tuple(kind == SLIDING for kind in types)
+    elif window and (period := count("sliding_window_pattern")):
+        windowed = caches.slides("", layers, period)
+    elif window and config.get("model_type") == "mistral":
+        windowed = (True,) * layers
+    return caches.attention(layers=layers, heads_kv=each, key=head, value=head, window=window, windowed=windowed)

@@ -26,7 +26,7 @@ def segments(size: int) -> int:
 def missing(done: Sequence[bool], size: int, connections: int) -> list[Span]:
     """The bytes of segments that are not done, in order, cut so that every connection gets some and none gets more than RUN."""
     left = sum(not item for item in done)
-    most = max(1, min(RUN, -(-left // max(1, connections))))
+    most = max(1, min(RUN, left // max(1, connections)))
     spans: list[Span] = []
     at = 0
     while at < len(done):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from catalog.domain.caches import Caches
 from catalog.domain.facts import ModelFacts, Split, facts_from_dict, model_facts, shard_names
 from catalog.domain.gguf import Array, BadGguf, Header, Tensor, read_header
 from tests.catalog.domain.test_gguf import Bytes
@@ -45,9 +46,11 @@ def test_a_real_file_tells_its_shape() -> None:
 
 def test_heads_may_be_one_number_or_one_per_layer() -> None:
     one = facts(attention__head_count=8, attention__head_count_kv=2, embedding_length=64)
-    assert (one.heads, one.heads_kv, one.heads_kv_per_layer, one.key_length) == (8, 2, (), 8)
-    many = facts(attention__head_count=8, attention__head_count_kv=(2, 4, 0))
-    assert (many.heads_kv, many.heads_kv_per_layer) == (4, (2, 4, 0))
+    assert (one.heads, one.heads_kv, one.caches, one.key_length) == (8, 2, (), 8)
+    many = facts(attention__head_count=8, attention__head_count_kv=(2, 4, 0), embedding_length=64, block_count=3)
+    assert many.heads_kv == 4
+    assert many.caches == (Caches(layers=1, key=16, value=16), Caches(layers=1, key=32, value=32))
+    assert facts_from_dict(many.as_dict()) == many
 
 
 def test_missing_kv_heads_are_as_many_as_heads_and_what_is_not_said_is_not_known() -> None:

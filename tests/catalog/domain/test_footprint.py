@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.domain.caches import Caches, attention, latent
 from catalog.domain.engine_command import Run, command
 from catalog.domain.facts import ModelFacts
 from catalog.domain.footprint import MARGIN, PROCESS, estimate
@@ -22,7 +25,7 @@ def test_each_term_is_what_it_says() -> None:
     cells = 2 * 1024
     assert found.weights == 100 * MIB
     assert found.cache == 30 * cells * 3 * (64 * 2 + 64 * 2)
-    assert found.compute == 49_152 * 512 * 4 + cells * 512 * 2
+    assert found.compute == (3 * 1536 + 5 * 576) * 512 * 4 + 1024 * 512 * 2 + 2 * 49_152 * 4
     assert found.process == PROCESS + MARGIN
     assert found.prompts == (found.total - found.prompts) // 7
     assert found.total == found.weights + found.cache + found.compute + found.process + found.prompts
@@ -42,8 +45,27 @@ def test_without_a_context_the_trained_one_counts_up_to_a_bound() -> None:
 
 
 def test_layers_that_differ_are_summed() -> None:
-    mixed = ModelFacts(**{**SMALL.as_dict(), "heads_kv_per_layer": (3,) * 10 + (0,) * 20})
+    mixed = replace(SMALL, caches=attention(layers=30, heads_kv=(3,) * 10 + (0,) * 20, key=64, value=64))
     assert estimate(mixed).cache * 3 == estimate(SMALL).cache
+
+
+def test_layers_with_a_window_keep_no_more_than_it_and_a_batch() -> None:
+    kinds = (Caches(layers=5, key=192, value=192), Caches(layers=25, key=192, value=192, window=1000))
+    sliding = replace(SMALL, caches=kinds)
+    per_token = 192 * 2 + 192 * 2
+    assert estimate(sliding, context=8192, slots=2).cache == 2 * per_token * (5 * 8192 + 25 * 1536)
+    assert estimate(sliding, context=1024).cache == per_token * 30 * 1024
+
+
+def test_latent_attention_keeps_one_row_of_each_token() -> None:
+    found = estimate(replace(SMALL, caches=latent(layers=61, rank=512, rope=64)), context=4096)
+    assert found.cache == 61 * 4096 * 576 * 2
+
+
+def test_recurrent_layers_keep_the_same_of_every_request() -> None:
+    mamba = ModelFacts(kind="model", bytes=MIB, layers=4, embedding=128, inner=256, state=77_824, vocabulary=512)
+    assert [estimate(mamba, context=context, slots=3).cache for context in (512, 8192)] == [3 * 77_824] * 2
+    assert estimate(mamba).complete
 
 
 def test_an_unknown_shape_is_guessed_from_the_weights_and_says_so() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.domain import card_footprint, labels
+from catalog.domain.caches import attention
 from catalog.domain.card_footprint import CARD_PROCESS, by_layers, evenly
 from catalog.domain.facts import ModelFacts
 from catalog.domain.footprint import estimate
@@ -53,8 +54,8 @@ def test_a_declared_figure_wins_and_an_unknown_shape_has_large_pieces() -> None:
 
 
 def test_layers_that_differ_count_as_the_largest() -> None:
-    mixed = ModelFacts(**{**EIGHT.as_dict(), "heads_kv_per_layer": (8,) * 8 + (0,) * 24, "vocabulary": 100})
-    plain = ModelFacts(**{**EIGHT.as_dict(), "vocabulary": 100})
+    plain = replace(EIGHT, vocabulary=100)
+    mixed = replace(plain, caches=attention(layers=32, heads_kv=(8,) * 8 + (0,) * 24, key=128, value=128))
     assert abs(by_layers(mixed, cards=2, context=4096).layer - by_layers(plain, cards=2, context=4096).layer) < MIB
 
 

@@ -1,0 +1,131 @@
+"""Known models by their config.json (as published in their repositories, the fields that matter): figures checked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from catalog.domain.facts import ModelFacts
+from catalog.domain.footprint import estimate
+from catalog.domain.hf_config import config_facts
+from llmgw_site.lib.units import GIB, MIB
+
+
+@dataclass(frozen=True)
+class Known:
+    """`per_token`: bytes of cache for one more token beyond every window; `at_8k`: bytes for one request of 8192 tokens."""
+
+    config: dict[str, Any]
+    per_token: int
+    at_8k: int
+
+
+LLAMA = {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256}
+KNOWN = {
+    # 32 layers x 2 x 8 heads x 128 x 2 bytes
+    "meta-llama/Meta-Llama-3-8B": Known(
+        {**LLAMA, "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14_336}, 131_072, 1 * GIB
+    ),
+    # 80 layers x 2 x 8 heads x 128 x 2 bytes
+    "meta-llama/Meta-Llama-3-70B": Known(
+        {**LLAMA, "num_attention_heads": 64, "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28_672},
+        327_680,
+        2560 * MIB,
+    ),
+    # 48 layers x 2 x 4 heads x 128 x 2 bytes; head_dim is stated, 2048 / 32 would be half of it
+    "Qwen/Qwen3-30B-A3B": Known(
+        {
+            "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32,
+            "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "num_experts": 128,
+            "num_experts_per_tok": 8, "moe_intermediate_size": 768, "vocab_size": 151_936, "sliding_window": None,
+            "use_sliding_window": False,
+        },
+        98_304,
+        768 * MIB,
+    ),
+    # 62 layers, every sixth sees all: 10 x 2 x 16 heads x 128 x 2 bytes; the other 52 keep 1024 + 512 tokens
+    "google/gemma-3-27b-it": Known(
+        {
+            "model_type": "gemma3",
+            "text_config": {
+                "model_type": "gemma3_text", "num_hidden_layers": 62, "hidden_size": 5376, "num_attention_heads": 32,
+                "num_key_value_heads": 16, "head_dim": 128, "intermediate_size": 21_504, "sliding_window": 1024,
+                "sliding_window_pattern": 6,
+            },
+        },
+        81_920,
+        10 * 8192 * 8192 + 52 * 1536 * 8192,
+    ),
+    # 61 layers x (512 + 64) x 2 bytes
+    "deepseek-ai/DeepSeek-V3": Known(
+        {
+            "model_type": "deepseek_v3", "num_hidden_layers": 61, "hidden_size": 7168, "num_attention_heads": 128,
+            "num_key_value_heads": 128, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 18_432, "moe_intermediate_size": 2048,
+            "n_routed_experts": 256, "num_experts_per_tok": 8, "vocab_size": 129_280,
+        },
+        70_272,
+        70_272 * 8192,
+    ),
+    # 32 layers x 2 x 8 heads x 128 x 2 bytes
+    "mistralai/Mixtral-8x7B-v0.1": Known(
+        {
+            "model_type": "mixtral", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "intermediate_size": 14_336, "num_local_experts": 8, "num_experts_per_tok": 2,
+            "sliding_window": None, "vocab_size": 32_000,
+        },
+        131_072,
+        1 * GIB,
+    ),
+    # 48 layers, every fourth of attention: 12 x 2 x 2 heads x 256 x 2 bytes
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": Known(
+        {
+            "model_type": "qwen3_next", "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 16,
+            "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 5120, "num_experts": 512,
+            "num_experts_per_tok": 10, "moe_intermediate_size": 512, "vocab_size": 151_936,
+            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12,
+        },
+        24_576,
+        192 * MIB,
+    ),
+    # 24 layers, every second with a window of 128: 12 x 2 x 8 heads x 64 x 2 bytes, and 12 that keep 128 + 512 tokens
+    "openai/gpt-oss-20b": Known(
+        {
+            "model_type": "gpt_oss", "num_hidden_layers": 24, "hidden_size": 2880, "num_attention_heads": 64,
+            "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "num_local_experts": 32,
+            "num_experts_per_tok": 4, "sliding_window": 128, "vocab_size": 201_088,
+            "layer_types": ["sliding_attention", "full_attention"] * 12,
+        },
+        24_576,
+        12 * 8192 * 2048 + 12 * 768 * 2048,
+    ),
+}  # fmt: skip
+
+
+def facts(name: str) -> ModelFacts:
+    return config_facts(KNOWN[name].config, size=GIB)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_cache_of_a_known_model(name: str) -> None:
+    known = KNOWN[name]
+    assert estimate(facts(name), context=8192).cache == known.at_8k
+    more = estimate(facts(name), context=16_384).cache - estimate(facts(name), context=8192).cache
+    assert more == known.per_token * 8192
+    assert estimate(facts(name), context=8192, slots=3).cache == 3 * known.at_8k
+    assert estimate(facts(name)).complete
+
+
+@pytest.mark.parametrize("types", [["full_attention"], "none", [1] * 62, None])
+def test_layer_types_that_are_none_are_not_believed(types: Any) -> None:
+    config = {**KNOWN["meta-llama/Meta-Llama-3-8B"].config, "layer_types": types}
+    assert estimate(config_facts(config, size=GIB), context=8192).cache == GIB
+
+
+@pytest.mark.parametrize("field", ["num_hidden_layers", "num_attention_heads", "sliding_window", "kv_lora_rank"])
+@pytest.mark.parametrize("value", [-1, 0, 1.5, "many", True, 1 << 60, None, [], {}])
+def test_figures_that_are_none_are_not_known(field: str, value: Any) -> None:
+    config = {**KNOWN["meta-llama/Meta-Llama-3-8B"].config, field: value}
+    assert estimate(config_facts(config, size=GIB), context=8192).total > GIB
