@@ -134,3 +134,12 @@ class Part:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def fetched(target: Path, size: int) -> int:
+    """Bytes of the segments that are there of a file on its way; 0 where nothing was begun."""
+    try:
+        marks = target.with_name(target.name + ".map").read_bytes().partition(b"\n")[2]
+    except OSError:
+        return 0
+    return min(size, marks.count(1) * SEGMENT)

@@ -1,0 +1,140 @@
+"""What a version of weights consists of: its files as they must be, and where they came from. Pure.
+
+A manifest is written once, by the controllers, and never changed: other files are another version. It travels to nodes and
+between them, so what is read is vetted as data from strangers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from catalog.domain.cards import COMMIT, MAX_PATH, PATH, SHA256
+from catalog.domain.repository import Format
+from llmgw_site.lib.errors import Kind, Refused
+
+VERSION = re.compile(r"[a-z]{2,8}_[0-9A-Za-z]{8,40}")
+MAX_FILES = 2000
+MAX_SIZE = 1 << 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestFile:
+    """One file. `sha256`, or `blob` (git's SHA-1) where no SHA-256 is published. `url`: where it lies, of plain addresses."""
+
+    path: str
+    size: int
+    sha256: str = ""
+    blob: str = ""
+    url: str = ""
+
+    @property
+    def checked(self) -> bool:
+        return bool(self.sha256 or self.blob)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """`first`: the file that an engine is given, "" for a folder. `registry` "": plain addresses."""
+
+    id: str
+    format: Format
+    files: tuple[ManifestFile, ...]
+    first: str = ""
+    registry: str = ""
+    repository: str = ""
+    commit: str = ""
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def file(self, path: str) -> ManifestFile | None:
+        return next((file for file in self.files if file.path == path), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def manifest_from_dict(data: Any) -> Manifest:
+    """What `as_dict` made, vetted. Raises Refused `manifest_bad`: which part, and why."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("files"), (list, tuple)):
+        raise _bad("it is no manifest")
+    text = {name: _text(data, name) for name in ("id", "format", "first", "registry", "repository", "commit")}
+    if not VERSION.fullmatch(text["id"]):
+        raise _bad(f"{text['id'][:60]!r} names no version")
+    if text["format"] not in set(Format):
+        raise _bad(f"{text['format'][:40]!r} is no format of weights")
+    if text["commit"] and not COMMIT.fullmatch(text["commit"]):
+        raise _bad("its commit is none")
+    if not 0 < len(data["files"]) <= MAX_FILES:
+        raise _bad(f"it has {len(data['files'])} files, and 1 to {MAX_FILES} are allowed")
+    files = tuple(_file(item) for item in data["files"])
+    paths = {file.path for file in files}
+    if len(paths) != len(files) or any(_inside(path, paths) for path in paths):
+        raise _bad("two of its files have one name")
+    if text["first"] and text["first"] not in paths:
+        raise _bad(f"its first file {text['first'][:80]} is none of its files")
+    return Manifest(**{**text, "format": Format(text["format"]), "files": files})  # type: ignore[arg-type]
+
+
+def _inside(path: str, paths: Collection[str]) -> bool:
+    """Whether a folder on the way to this file is a file itself."""
+    parts = path.split("/")
+    return any("/".join(parts[:count]) in paths for count in range(1, len(parts)))
+
+
+def _file(data: Any) -> ManifestFile:
+    if not isinstance(data, Mapping):
+        raise _bad("one of its files is none")
+    path, size = _text(data, "path"), data.get("size")
+    if len(path) > MAX_PATH or not PATH.fullmatch(path) or any(part.startswith(".") for part in path.split("/")):
+        raise _bad(f"{path[:80]!r} is no path of a file")
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_SIZE:
+        raise _bad(f"{path[:80]} has no size")
+    sha256, blob = _text(data, "sha256"), _text(data, "blob")
+    if (sha256 and not SHA256.fullmatch(sha256)) or (blob and not COMMIT.fullmatch(blob)):
+        raise _bad(f"the checksum of {path[:80]} is none")
+    return ManifestFile(path=path, size=size, sha256=sha256, blob=blob, url=_text(data, "url")[:2000])
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name, "")
+    if not isinstance(value, str):
+        raise _bad(f"its {name} is no text")
+    return value
+
+
+def _bad(why: str) -> Refused:
+    return Refused(Kind.INVALID, "manifest_bad", f"a list of weights was refused: {why}")
+
+
+class Held(NamedTuple):
+    """A version on a disk. `used_at`: seconds, Unix time; `size`: bytes that it takes."""
+
+    id: str
+    size: int
+    used_at: float
+
+
+def to_make_room(
+    held: Sequence[Held], *, limit: int | None, needed: int, kept: Collection[str]
+) -> tuple[str, ...] | None:
+    """Which versions go so that `needed` more bytes keep to `limit` bytes; () is: none has to. None: not even all would do.
+
+    1. no limit: none
+    2. of those that nobody needs (`kept` names the others) the least recently used first, and no more than it takes
+    """
+    if limit is None:  # 1
+        return ()
+    over = sum(item.size for item in held) + needed - limit
+    gone: list[str] = []
+    for item in sorted((item for item in held if item.id not in kept), key=lambda item: (item.used_at, item.id)):  # 2
+        if over <= 0:
+            break
+        gone.append(item.id)
+        over -= item.size
+    return tuple(gone) if over <= 0 else None

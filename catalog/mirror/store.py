@@ -1,0 +1,220 @@
+"""The weights that a machine has: one folder for each version, with its manifest, its files, and a mark that it is whole.
+
+    ROOT/VERSION/manifest.json    what it is to be
+    ROOT/VERSION/files/...        what is there; unfinished files have .part and .map beside them
+    ROOT/VERSION/whole            every file was fetched and checked; its time of change: when it was used last
+    ROOT/VERSION/lock             held by whoever fetches into it; the lock goes with the process, nobody deletes it
+
+A version is given to others, and to engines, only when it is whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from catalog.domain.manifests import VERSION, Held, Manifest, ManifestFile, manifest_from_dict, to_make_room
+from catalog.domain.repository import Format
+from catalog.domain.safetensors import BadSafetensors, read_index
+from catalog.mirror.fetch import CONNECTIONS, Origin, Tell, Wanted, fetch
+from catalog.mirror.parts import RESERVE, fetched
+from llmgw_site.lib import files
+from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.units import format_bytes
+
+MANIFEST, FILES, WHOLE, LOCK, GONE = "manifest.json", "files", "whole", "lock", ".gone-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """A version here. `there`: bytes of finished files and finished segments; `whole`: all of them, checked."""
+
+    manifest: Manifest
+    whole: bool
+    there: int
+    used_at: float
+
+
+class Store:
+    """The versions below `root`. `limit`: bytes that they may take together, None: what the disk has."""
+
+    def __init__(self, root: Path, *, limit: int | None = None, reserve: int = RESERVE) -> None:
+        self.root, self.limit, self._reserve = root, limit, reserve
+
+    def versions(self) -> list[Status]:
+        """Everything that is here, whole or not, by name. What is no version is left alone."""
+        with suppress(FileNotFoundError):
+            names = sorted(item.name for item in self.root.iterdir() if VERSION.fullmatch(item.name))
+            return [status for name in names if (status := self.status(name)) is not None]
+        return []
+
+    def status(self, version: str) -> Status | None:
+        """One version; None: it is not here, or its manifest cannot be read."""
+        manifest = self.manifest(version)
+        if manifest is None:
+            return None
+        folder = self._folder(version)
+        used_at = 0.0
+        with suppress(OSError):
+            used_at = (folder / WHOLE).stat().st_mtime
+        there = manifest.size if used_at else sum(self._there(folder, file) for file in manifest.files)
+        return Status(manifest=manifest, whole=bool(used_at), there=there, used_at=used_at)
+
+    def manifest(self, version: str) -> Manifest | None:
+        """What a version is to be."""
+        found = files.read_json(self._folder(version) / MANIFEST) if VERSION.fullmatch(version) else None
+        with suppress(Refused):
+            manifest = manifest_from_dict(found)
+            return manifest if manifest.id == version else None
+        return None
+
+    def path(self, version: str) -> Path | None:
+        """What an engine is given of a whole version: its first file, or its folder. Notes that it is used."""
+        status = self.status(version)
+        if status is None or not status.whole:
+            return None
+        with suppress(OSError):
+            os.utime(self._folder(version) / WHOLE)
+        return self._folder(version) / FILES / status.manifest.first
+
+    @contextmanager
+    def opened(self, version: str, path: str) -> Iterator[tuple[int, ManifestFile]]:
+        """A file of a whole version, for reading. Raises Refused `weights_not_here`."""
+        status = self.status(version)
+        file = status.manifest.file(path) if status is not None and status.whole else None
+        if file is None:
+            raise Refused(
+                Kind.NOT_FOUND, "weights_not_here", f"this node has no whole version {version[:60]} with that file"
+            )
+        try:
+            handle = os.open(self._folder(version) / FILES / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            raise Refused(Kind.NOT_FOUND, "weights_not_here", f"{path} of {version} is not here any more") from None
+        try:
+            yield handle, file
+        finally:
+            os.close(handle)
+
+    def fetch(
+        self, manifest: Manifest, origin: Origin, *, kept: Collection[str] = (), stop: Event | None = None,
+        tell: Tell = lambda done: None, connections: int = CONNECTIONS,
+    ) -> None:  # fmt: skip
+        """Have a version whole here; one that is stays as it is. `kept`: versions that must not go to make room for it.
+
+        `tell` gets the bytes of the version that are there. Raises Refused:
+        1. `fetch_running`        another process or thread fetches it
+        2. `store_full`           not even all that nobody needs would make room below the limit
+        3. `weights_unchecked`    no checksum is known for a file
+        4. `weights_incomplete`   its index names files that are none of its own
+        5. whatever `fetch` refuses with
+        """
+        folder = self._folder(manifest.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._locked(folder):
+            if (folder / WHOLE).exists() and self.manifest(manifest.id) == manifest:
+                return
+            unchecked = next((file.path for file in manifest.files if not file.checked), "")
+            if unchecked:  # 3
+                text = f"no checksum of {unchecked} is known: give its SHA-256, so that what comes can be compared"
+                raise Refused(Kind.INVALID, "weights_unchecked", text)
+            files.write_json(folder / MANIFEST, manifest.as_dict())
+            self._make_room(manifest, kept)
+            before = 0
+            for file in manifest.files:
+                self._one(folder, file, origin, connections, stop, partial(_told, tell, before))
+                before += file.size
+                tell(before)
+            self._check_index(folder, manifest)
+            (folder / WHOLE).touch()
+            files.sync_folder(folder)
+
+    def _one(
+        self, folder: Path, file: ManifestFile, origin: Origin, connections: int, stop: Event | None, tell: Tell
+    ) -> None:
+        target = folder / FILES / file.path
+        if target.exists():
+            return  # it got its name when it was checked
+        wanted = Wanted(path=file.path, size=file.size, sha256=file.sha256, blob=file.blob)
+        fetch(wanted, target, origin, connections=connections, stop=stop, tell=tell, reserve=self._reserve)
+
+    def remove(self, version: str) -> bool:
+        """Forget a version, whole or not. False: it is not here. Raises Refused `fetch_running`."""
+        folder = self._folder(version)
+        if not VERSION.fullmatch(version) or not folder.is_dir():
+            return False
+        with self._locked(folder):
+            gone = self.root / f"{GONE}{version}-{os.getpid()}"
+            folder.replace(gone)  # nobody meets half a version
+        shutil.rmtree(gone, ignore_errors=True)
+        return True
+
+    def tidy(self) -> None:
+        """Finish removals that were broken off."""
+        with suppress(FileNotFoundError):
+            for item in self.root.iterdir():
+                if item.name.startswith(GONE):
+                    shutil.rmtree(item, ignore_errors=True)
+
+    def _make_room(self, manifest: Manifest, kept: Collection[str]) -> None:
+        others = [item for item in self.versions() if item.manifest.id != manifest.id]
+        held = [Held(item.manifest.id, item.there, item.used_at) for item in others]
+        gone = to_make_room(held, limit=self.limit, needed=manifest.size, kept=kept)
+        if gone is None:  # 2
+            needed = sum(item.size for item in held if item.id in kept)
+            text = (
+                f"{format_bytes(manifest.size)} more do not fit: this node keeps {format_bytes(self.limit or 0)} of weights, and "
+                f"{format_bytes(needed)} of them are in use: raise LLMGW_STORE_LIMIT, or stop a model here"
+            )
+            raise Refused(Kind.CONFLICT, "store_full", text)
+        for version in gone:
+            self.remove(version)
+
+    @staticmethod
+    def _check_index(folder: Path, manifest: Manifest) -> None:
+        """That every file which an index names is among those that were fetched."""
+        if manifest.format is not Format.SAFETENSORS:
+            return
+        own = {file.path for file in manifest.files}
+        for path in own:
+            if not path.endswith(".safetensors.index.json"):
+                continue
+            try:
+                named = read_index((folder / FILES / path).read_bytes()).files
+            except BadSafetensors as error:
+                raise Refused(Kind.INVALID, error.code, f"{path} was refused. {error.message}") from None
+            missing = sorted(set(named) - own)
+            if missing:  # 4
+                text = f"{path} names {', '.join(missing[:5])}, which the repository does not have: its owner has to mend it"
+                raise Refused(Kind.INVALID, "weights_incomplete", text)
+
+    @staticmethod
+    def _there(folder: Path, file: ManifestFile) -> int:
+        target = folder / FILES / file.path
+        return file.size if target.exists() else fetched(target, file.size)
+
+    def _folder(self, version: str) -> Path:
+        return self.root / version
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = f"{folder.name} is being fetched already: wait for it, or cancel that first"
+                raise Refused(Kind.CONFLICT, "fetch_running", text, retry_after=1.0) from None
+            yield
+        finally:
+            os.close(handle)
+
+
+def _told(tell: Tell, before: int, done: int) -> None:
+    tell(before + done)
