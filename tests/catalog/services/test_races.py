@@ -57,7 +57,12 @@ def test_a_key_is_revoked_once() -> None:
 
 def test_changes_of_different_fields_do_not_undo_each_other() -> None:
     model = a_model()
-    changes: list[dict[str, Any]] = [{"max_replicas": 5}, {"description": "new"}, {"embeddings": True}, {"enabled": False}]
+    changes: list[dict[str, Any]] = [
+        {"max_replicas": 5},
+        {"description": "new"},
+        {"embeddings": True},
+        {"enabled": False},
+    ]
     results = at_once(4, lambda n: served.update(actor=ACTOR, model=Model.objects.get(pk=model.pk), **changes[n]))
     assert not [item for item in results if isinstance(item, Exception)], results
     model.refresh_from_db()
