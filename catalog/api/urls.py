@@ -12,6 +12,7 @@ from typing import Any
 from django.urls import path, register_converter
 
 from catalog.api.providers import ProviderKey, Providers
+from catalog.api.registry import Registry
 from catalog.api.scopes import Organisations, Projects, Teams
 from catalog.api.secrets import Keys, Tokens
 from catalog.api.served import Events, ModelProfiles, Models, Profiles
@@ -60,4 +61,6 @@ urlpatterns = [
     path("profiles", Profiles.as_view(READ), name="profiles"),
     path("profiles/<ref:ref>", Profiles.as_view(ITEM), name="profile"),
     path("events", Events.as_view(READ), name="events"),
+    path("registry/models", Registry.as_view(READ), name="registry"),
+    path("registry/models/<path:ref>", Registry.as_view({"get": "retrieve"}), name="registry-model"),
 ]

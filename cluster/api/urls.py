@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from cluster.api.headroom import ModelHeadroom
+from cluster.api.offers import RegistryPlan
 from cluster.api.orders import ModelOrders
 from cluster.api.quotas import Quotas
 from cluster.api.resources import ModelResources
@@ -13,6 +14,7 @@ from cluster.api.tokens import JoinTokens
 from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
 
 urlpatterns = [
+    path("registry/models/<path:ref>/plan", RegistryPlan.as_view({"get": "retrieve"}), name="registry-plan"),
     path("nodes", Nodes.as_view({"get": "list"}), name="nodes"),
     path("nodes/<str:ref>", Nodes.as_view({"get": "retrieve", "delete": "destroy"}), name="node"),
     path("nodes/<str:ref>/cordon", Nodes.as_view({"post": "cordon"}), name="node-cordon"),

@@ -257,6 +257,21 @@ class Config:
         readers.flag,
         "Whether a card of this node that its driver reports as broken is put out of use; 0: only by hand, and when it is gone.",
     )
+    registry: str = _setting(
+        "HF_ENDPOINT",
+        "https://huggingface.co",
+        readers.url("http", "https"),
+        "Registry of models: the Hugging Face Hub, or a mirror of it.",
+    )
+    registry_token: str = _setting(
+        "HF_TOKEN", "", readers.text, "Token of the registry, for private and gated repositories.", secret=True
+    )
+    private_addresses: bool = _setting(
+        "LLMGW_PRIVATE_ADDRESSES",
+        "0",
+        readers.flag,
+        "Whether models may be fetched from loopback and private networks. Never from link-local ones or a cloud's metadata.",
+    )
     quickstart: bool = _setting(
         "LLMGW_QUICKSTART",
         "1",

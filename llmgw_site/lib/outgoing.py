@@ -79,7 +79,7 @@ class Guard:
         return "" if not found or proxy_bypass(url.host, self._proxies) else found  # type: ignore[call-arg]
 
     def _refused(self, url: httpx.URL, reason: str) -> Refused:
-        out = "" if reason not in ("loopback", "private") else ": LLMGW_PRIVATE_ADDRESSES=true allows such addresses"
+        out = "" if reason not in ("loopback", "private") else ": LLMGW_PRIVATE_ADDRESSES=1 allows such addresses"
         text = f"{shown(url)} was not asked: {url.host} is {reason}{out or ', which llmgw never reaches for'}"
         return Refused(Kind.FORBIDDEN, "address_refused", text, param="url")
 

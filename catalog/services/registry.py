@@ -1,0 +1,108 @@
+"""Questions to the registry as the settings name it: what there is, and what shape it has. Nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+from django.conf import settings
+
+from catalog.domain.cards import RepoCard
+from catalog.domain.facts import ModelFacts, model_facts
+from catalog.domain.gguf import BadGguf, read_header
+from catalog.domain.hf_config import config_facts
+from catalog.domain.repository import FileSet, Format, RepoFile, choose, file_sets, projectors
+from catalog.registry.client import Page, Registry
+from catalog.registry.ranges import RemoteFile
+from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.outgoing import Guard
+from llmgw_site.lib.units import MIB
+
+MAX_CONFIG = 4 * MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A repository at a commit: the models that its files make, and the files that let one see or hear."""
+
+    card: RepoCard
+    sets: tuple[FileSet, ...]
+    projectors: tuple[RepoFile, ...]
+
+
+def opened() -> Registry:
+    """The registry of the settings. Close it, or use it in a `with`."""
+    config = settings.CONFIG
+    guard = Guard(private=config.private_addresses)
+    return Registry(guard=guard, endpoint=config.registry, token=config.registry_token)
+
+
+def search(**words: Any) -> Page:
+    """Repositories, best first; words as of `Registry.search`. Raises Refused, as the registry refuses."""
+    with opened() as registry:
+        return registry.search(**words)
+
+
+def look(repository: str, revision: str = "") -> Seen:
+    """One repository. Raises Refused."""
+    with opened() as registry:
+        return _seen(registry.card(repository, revision or "main"))
+
+
+def shapes(
+    repository: str, revision: str = "", *, quantization: str = "", file: str = "", format: str = ""
+) -> tuple[Seen, tuple[tuple[FileSet, ModelFacts], ...]]:
+    """The models of a repository that these words leave, each with its shape. Raises Refused.
+
+    All quantisations of a model have one shape: it is read from the smallest file that there is; what of it depends on the
+    quantisation is each file's own.
+    """
+    with opened() as registry:
+        seen = _seen(registry.card(repository, revision or "main"))
+        chosen = choose(seen.sets, wanted=quantization, file=file, format=format)
+        if any(item.format is Format.GGUF for item in chosen):
+            smallest = min((item for item in chosen if item.format is Format.GGUF), key=lambda item: item.first.size)
+            registry.check_access(seen.card.id, seen.card.commit, smallest.first.path)
+            gguf = _header(registry, seen.card, smallest)
+        folder = next((item for item in chosen if item.format is Format.SAFETENSORS), None)
+        config = _config(registry, seen.card, folder) if folder else None
+    found = []
+    for item in chosen:
+        if item.format is Format.GGUF:
+            found.append((item, replace(gguf, quantization=item.quantization or gguf.quantization, bytes=0)))
+        elif config is not None:
+            found.append((item, config))
+    return seen, tuple(found)
+
+
+def _seen(card: RepoCard) -> Seen:
+    return Seen(card=card, sets=file_sets(card.files), projectors=projectors(card.files))
+
+
+def _header(registry: Registry, card: RepoCard, chosen: FileSet) -> ModelFacts:
+    file = chosen.first
+    try:
+        header = read_header(RemoteFile(registry, card.id, card.commit, file.path, size=file.size))
+        facts = model_facts(header, file_name=file.name)
+    except BadGguf as error:
+        raise Refused(Kind.INVALID, error.code, f"{file.path} of {card.id} was refused. {error.message}") from None
+    if facts.kind != "model" or not facts.architecture:
+        what = f"of kind {facts.kind}" if facts.kind != "model" else "that names no architecture"
+        text = f"{file.path} of {card.id} is a GGUF file {what}, which cannot answer by itself: name a model's file"
+        raise Refused(Kind.INVALID, "weights_not_a_model", text, param="file")
+    return facts
+
+
+def _config(registry: Registry, card: RepoCard, folder: FileSet) -> ModelFacts:
+    file = next(item for item in folder.beside if item.path == "config.json")
+    data = RemoteFile(registry, card.id, card.commit, file.path, size=min(file.size, MAX_CONFIG)).read(0, MAX_CONFIG)
+    try:
+        config = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        config = None
+    if not isinstance(config, dict):
+        raise Refused(
+            Kind.INVALID, "weights_incomplete", f"config.json of {card.id} is no JSON object", param="repository"
+        )
+    return config_facts(config, size=sum(part.size for part in folder.weights))

@@ -1,0 +1,64 @@
+"""`llmgw model search|files|plan` against a real server and a hub that answers as the real one does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.cluster.rows import Machine
+from tests.hub.app import Hub
+from tests.hub.repos import Repo
+from tests.hub.serve import running
+from tests.llmgw_site.cli.conftest import Llmgw
+from tests.tiny import tiny_gguf
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def hub(settings: Any) -> Iterator[Hub]:
+    with running() as hub:
+        small = tiny_gguf().read_bytes()
+        repo = hub.add(Repo("org/tiny-GGUF", downloads=10))
+        repo.commit({"tiny-F16.gguf": small, "tiny-Q8_0.gguf": small + b"\0" * 64, "mmproj-F16.gguf": small})
+        hub.add(Repo("org/gated", gated="manual")).commit({"m-Q8_0.gguf": small})
+        settings.CONFIG = replace(settings.CONFIG, registry=hub.base, private_addresses=True)
+        yield hub
+
+
+def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, hub: Hub) -> None:
+    Machine("one").heartbeat()
+    found = llmgw("model", "search", "tiny")
+    assert (found.code, found.err) == (0, "")
+    assert "org/tiny-GGUF" in found.out
+    assert "org/gated" not in found.out
+    assert [row["id"] for row in llmgw("model", "search", "--format", "gguf", "--json").json] == [
+        "org/tiny-GGUF",
+        "org/gated",
+    ]
+    files = llmgw("model", "files", "org/tiny-GGUF")
+    assert f"org/tiny-GGUF at {hub.repos['org/tiny-GGUF'].head[:12]}, licence apache-2.0." in files.out
+    assert "tiny-Q8_0.gguf" in files.out
+    assert "Projector mmproj-F16.gguf" in files.out
+    plan = llmgw("model", "plan", "org/tiny-GGUF", "--quant", "F16", "--context", "2048")
+    assert (plan.code, plan.err) == (0, "")
+    assert "tiny-F16.gguf, " in plan.out
+    assert "processor (llama.cpp): " in plan.out
+    assert "free now on one; context 2048, up to 4096" in plan.out
+    assert json.loads(llmgw("model", "plan", "org/tiny-GGUF", "--json").out)["repository"] == "org/tiny-GGUF"
+
+
+def test_nothing_found_and_what_is_refused_are_told(llmgw: Llmgw, hub: Hub) -> None:
+    assert llmgw("model", "search", "nothing-like-it").out == "Nothing found: try fewer words.\n"
+    assert "It is gated" in llmgw("model", "files", "org/gated").out
+    gated = llmgw("model", "plan", "org/gated")
+    assert gated.code != 0
+    assert f"ask for access at {hub.base}/org/gated" in gated.err
+    wrong = llmgw("model", "plan", "org/tiny-GGUF", "--quant", "Q2_K")
+    assert "it has F16, Q8_0" in wrong.err
+    nowhere = llmgw("model", "plan", "org/tiny-GGUF")
+    assert "nowhere: the cluster has no node: start an agent" in nowhere.out
