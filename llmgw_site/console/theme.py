@@ -24,6 +24,7 @@ MAY_SEE_SETUP = ("cluster.view_clustersetup", "cluster.view_node")
 MAY_CHANGE_SETUP = ("cluster.change_clustersetup",)
 MAY_SEE_MODEL = ("catalog.view_model", "cluster.view_replica", "cluster.view_node")
 MAY_CHANGE_MODEL = ("catalog.change_model",)
+MAY_FIND_MODELS = ("catalog.add_model", "cluster.view_node")
 MAY_SEE_QUOTAS = ("catalog.view_quota",)
 MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delete_quota")
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
@@ -68,6 +69,7 @@ _NAVIGATION: list[dict[str, Any]] = [
         "separator": True,
         "items": [
             _rows("Models", "deployed_code", "catalog.model"),
+            _page("Find a model", "travel_explore", "console:registry", *MAY_FIND_MODELS),
             _rows("Providers", "cloud", "catalog.provider"),
             _rows("API keys", "key", "catalog.apikey"),
             _rows("Projects", "folder_open", "catalog.project"),

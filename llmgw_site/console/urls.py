@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import chat, jobs, joining, models, nodes, overview, quotas, setup, users
+from llmgw_site.console import chat, jobs, joining, models, nodes, overview, quotas, registry, setup, users
 
 __all__ = ["app_name", "urlpatterns", "users"]
 
@@ -31,6 +31,8 @@ urlpatterns = [
     path("admin/quotas", quotas.index, name="quotas"),
     path("admin/quotas/set", quotas.change, name="quota-set"),
     path("admin/quotas/remove", quotas.remove, name="quota-remove"),
+    path("admin/registry", registry.index, name="registry"),
+    path("admin/registry/<path:ref>", registry.repository, name="registry-model"),
     path("admin/setup", setup.page, name="setup"),
     path("admin/setup/save", setup.save, name="setup-save"),
     path("admin/setup/clear", setup.clear, name="setup-clear"),

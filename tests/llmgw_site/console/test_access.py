@@ -9,6 +9,7 @@ from django.test import Client
 from llmgw_site.console.theme import (
     MAY_ADD_JOIN_TOKENS,
     MAY_CHAT,
+    MAY_FIND_MODELS,
     MAY_SEE_JOBS,
     MAY_SEE_JOIN_TOKENS,
     MAY_SEE_NODES,
@@ -24,6 +25,7 @@ PAGES = {
     "/admin/nodes": MAY_SEE_NODES,
     "/admin/nodes/add": (*MAY_SEE_JOIN_TOKENS, *MAY_ADD_JOIN_TOKENS),
     "/admin/quotas": MAY_SEE_QUOTAS,
+    "/admin/registry": MAY_FIND_MODELS,
     "/admin/setup": MAY_SEE_SETUP,
     "/admin/chat": MAY_CHAT,
     "/admin/chat/models": MAY_CHAT,

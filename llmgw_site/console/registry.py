@@ -1,0 +1,63 @@
+"""The pages *Find a model*: search the registry, and see how the files of a repository would run on this cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_http_methods
+
+from catalog.services import registry
+from cluster import selectors
+from cluster.domain.board import Board
+from cluster.domain.offers import Variant, plan
+from llmgw_site.console import access
+from llmgw_site.console.theme import MAY_FIND_MODELS
+from llmgw_site.lib.errors import Refused
+
+FORMATS = (("gguf", "GGUF"), ("safetensors", "safetensors"), ("", "any format"))
+
+
+@access.page(*MAY_FIND_MODELS)
+@require_http_methods(["GET", "HEAD"])
+def index(request: HttpRequest) -> HttpResponse:
+    """The search, `?search=&file_format=&adapters_of=&after=`. Nothing is asked before there are words."""
+    words = {name: request.GET.get(name, "")[:2000] for name in ("search", "file_format", "adapters_of", "after")}
+    context: dict[str, Any] = {"words": words, "formats": FORMATS, "asked": any(words.values()), "page": None}
+    try:
+        if context["asked"]:
+            page = registry.search(
+                text=words["search"],
+                format=words["file_format"],
+                adapters_of=words["adapters_of"],
+                after=words["after"],
+            )
+            context |= {"page": page, "next": urlencode({**words, "after": page.after}) if page.after else ""}
+    except Refused as refused:
+        context |= {"refusal": refused, "said": refused.message.rstrip(".")}
+    return access.show(request, "console/registry.html", "Find a model", **context)
+
+
+@access.page(*MAY_FIND_MODELS)
+@require_http_methods(["GET", "HEAD"])
+def repository(request: HttpRequest, ref: str) -> HttpResponse:
+    """One repository, and how each of its models would run. What cannot be planned is still described."""
+    context: dict[str, Any] = {"ref": ref, "card": None, "plans": ()}
+    try:
+        context |= {"card": registry.look(ref).card}
+        seen, shapes = registry.shapes(ref)
+        board = Board(selectors.world(selectors.database_now()))
+        variants = [
+            Variant(
+                name=item.first.path, format=item.format, size=sum(file.size for file in item.weights), facts=facts,
+                quantization=item.quantization,
+            )
+            for item, facts in shapes
+        ]  # fmt: skip
+        names = {room.node.id: room.node.name for room in board.by_index}
+        plans = [(found, [(offer, [names[share.node_id] for share in offer.shares]) for offer in found.offers]) for found in plan(board, variants)]  # fmt: skip
+        context |= {"seen": seen, "plans": plans, "facts": shapes[0][1] if shapes else None}
+    except Refused as refused:
+        context |= {"refusal": refused, "said": refused.message.rstrip(".")}
+    return access.show(request, "console/registry_model.html", f"Repository {ref}", **context)
