@@ -187,7 +187,7 @@ def test_the_cluster_setup_is_ticked_refused_saved_and_cleared(page: Page, stack
 
 def test_a_models_page_draws_its_replica_with_cpu_and_memory_and_takes_orders(page: Page, stack: Stack) -> None:
     model, node = stack.api().all("models")[0], stack.api().all("nodes")[0]["name"]
-    page.locator("[data-part=models]").get_by_role("link", name=MODEL).click()
+    page.locator("[data-part=models]").get_by_role("link", name=MODEL, exact=True).click()
     row = page.locator(".lg-replicas tbody tr")
     expect(row).to_contain_text(node)
     expect(row).to_contain_text(re.compile(r"\d+ % of \d+ cores? (of the node)?\s*told \d+ s ago"), timeout=60_000)
