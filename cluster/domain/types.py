@@ -400,9 +400,9 @@ def why_to_move(replica: ReplicaView, node: NodeView | None, model: ModelView | 
     profile = model.profile(replica.profile_id) if model else None
     if profile is not None and not profile.may_run_on(node):  # 3
         return f"profile {profile.name} may run only on {', '.join(profile.nodes)}"
-    if replica.code in _NO_WEIGHTS and replica.state is ReplicaState.BACKOFF:  # 4
-        if model is not None and model.weights in node.lacks:
-            return f"node {node.name} does not say that it has {model.weights}"
+    refused = replica.code in _NO_WEIGHTS and replica.state is ReplicaState.BACKOFF
+    if refused and model is not None and model.weights in node.lacks:  # 4
+        return f"node {node.name} does not say that it has {model.weights}"
     return ""
 
 

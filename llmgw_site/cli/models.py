@@ -17,8 +17,9 @@ from llmgw_site.cli.quotas import KINDS, find_scope
 from llmgw_site.lib.units import format_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
-for _name, _order in {**model_orders.COMMANDS, **model_registry.COMMANDS}.items():
-    app.command(_name)(_order)
+for _orders in (model_orders.COMMANDS, model_registry.COMMANDS):
+    for _name, _order in _orders.items():
+        app.command(_name)(_order)
 app.command("resources")(model_resources.resources)
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
