@@ -84,21 +84,26 @@ class Taker:
 
     def _seek_kept(self, asked: Asker) -> Eviction | None:
         """Case 5."""
-        lower = [claim for claim in self.board.claims if self._comes_after(asked, claim)]
-        if not lower:
-            return None
-        mark = self.board.mark()
-        for claim in lower:
-            self.board.claim(claim.model_id, None)
-        found = self._seek(asked)
-        self.board.back(mark)
+        claims = [claim for claim in self.board.claims if self._comes_after(asked, claim)]
+        found = self._seek_without(asked, claims) if claims else None
         if found is None:
             return None
         nodes = {share.node_id for share in found.placement.shares}
-        there = [claim.model_id for claim in lower if nodes & {share.node_id for share in claim.shares}]
-        told = ", ".join(other.name for key in there if (other := self.board.model(key)) is not None)
-        reason = f"{found.reason}, which was kept for {told}" if told else found.reason
-        return replace(found, claims=tuple(there), reason=reason)
+        there = [claim for claim in claims if nodes & {share.node_id for share in claim.shares}]
+        found = self._seek_without(asked, there)  # as it is done: what is kept elsewhere counts, for guarantees, too
+        if found is None or not nodes & {share.node_id for share in found.placement.shares}:
+            return None
+        others = [other for claim in there if (other := self.board.model(claim.model_id)) is not None]
+        reason = f"{found.reason}, which was kept for {', '.join(other.name for other in others)}"
+        return replace(found, claims=tuple(other.id for other in others), reason=reason)
+
+    def _seek_without(self, asked: Asker, claims: Iterable[Claim]) -> Eviction | None:
+        mark = self.board.mark()
+        for claim in claims:
+            self.board.claim(claim.model_id, None)
+        found = self._seek(asked)
+        self.board.back(mark)
+        return found
 
     def _comes_after(self, asked: Asker, claim: Claim) -> bool:
         """Whether room is kept for a model of a lower class, or of the same for what its load asks for while the asking one
