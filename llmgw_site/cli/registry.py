@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -114,4 +115,4 @@ def free(way: dict[str, Any]) -> str:
     return f"free now on {names}" if names else "in use now"
 
 
-COMMANDS = {"search": search, "files": files, "plan": plan}
+COMMANDS: dict[str, Callable[..., None]] = {"search": search, "files": files, "plan": plan}
