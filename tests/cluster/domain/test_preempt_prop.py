@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from cluster.domain.types import (
     ReplicaView,
     World,
 )
+from cluster.domain.victims import size_of
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import (
     READY,
@@ -187,3 +189,33 @@ def test_who_is_lifted_and_had_back_holds_what_it_held(case: tuple[World, ModelV
     board.back(mark)
     assert [(room.memory, room.cores, tuple(room.cards)) for room in board.by_index] == before
     assert {item.id for item in board.leaving} == {item.id for item in board.replicas if not item.run}
+
+
+@given(full_worlds())
+def test_of_all_sets_that_would_do_the_dearest_of_who_gives_way_is_the_cheapest(case: tuple[World, ModelView]) -> None:
+    """Every set of replicas of each node is tried: one is found where one would do, and none whose dearest is cheaper."""
+    world, asks = case
+    profile, board = asks.profiles[0], Board(world)
+    placer = Placer(board)
+    if profile.span > 1 or isinstance(placer.place(asks), Placement):
+        return
+    found = make_room(board, placer, Ledger(board), asks, NOW)
+    models = {item.id: item for item in world.models}
+    dear = {item.id: (int(models[item.model_id].klass), item.in_flight, size_of(item)) for item in world.replicas}
+    levels = []
+    for room in board.by_index:
+        lower = [
+            item.id for item in board.on_node(room.node.id) if item.run and models[item.model_id].klass < asks.klass
+        ]
+        leaving = [item.id for item in board.on_node(room.node.id) if not item.run]
+        for count in range(len(lower) + 1):
+            for chosen in combinations(lower, count):
+                mark = board.mark()
+                for replica_id in (*leaving, *chosen):
+                    board.lift(replica_id)
+                if not why_not(room, profile, asks):
+                    levels.append(max((dear[item] for item in chosen), default=(-1, 0, 0)))
+                board.back(mark)
+    assert (found is None) == (not levels)
+    if found is not None:
+        assert max((dear[item.replica.id] for item in found.victims), default=(-1, 0, 0)) == min(levels)

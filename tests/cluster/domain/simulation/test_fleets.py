@@ -6,6 +6,8 @@ A failure names its seed: `llmgw simulate --seed 17 --log` shows that run.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -54,6 +56,26 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
     assert first.figures == again.figures
     assert first.world == again.world
     assert first.log != other.log
+
+
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
+    """Whatever the order of sets is there."""
+    code = (
+        "import hashlib; from cluster.domain.simulation.random_case import random_case;"
+        "from cluster.domain.simulation.run import simulate;"
+        "print(hashlib.sha256(repr([simulate(random_case(seed)).log for seed in (3, 8)]).encode()).hexdigest())"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            timeout=240,
+        ).stdout
+        for seed in ("1", "2", "77")
+    }
+    assert len(told) == 1
 
 
 def test_the_fleets_by_chance_are_of_all_kinds() -> None:
