@@ -186,6 +186,8 @@ class Registry:
         return found.query if found.path.endswith("/api/models") else ""
 
     def _next(self, after: str) -> str:
+        if not after.isascii() or not after.isprintable():
+            raise Refused(Kind.INVALID, "invalid_value", "after: give it as the page before had it.", param="after")
         return f"{self.endpoint}/api/models?{after}"
 
 

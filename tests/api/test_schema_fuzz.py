@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 import schemathesis
 import yaml
+from django.conf import settings as django
 from django.core.management import call_command
 from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
@@ -21,6 +23,7 @@ from cluster.services import quotas
 from llmgw_site.schema_nodes import PATHS
 from tests.api.calls import Caller, a_caller
 from tests.cluster.rows import Machine
+from tests.processes import free_port
 from tests.rows import a_key, a_model, a_project
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore")]
@@ -46,8 +49,10 @@ def operations() -> Iterator[Any]:
 
 
 @pytest.fixture
-def caller() -> Caller:
+def caller(monkeypatch: pytest.MonkeyPatch) -> Caller:
     """Beside the catalogue's rows a node with a replica on it, and a quota: what orders and quotas are about."""
+    nowhere = replace(django.CONFIG, registry=f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr(django, "CONFIG", nowhere)  # no test asks a registry out there
     project = a_project()
     a_key("bot", project=project)
     model = a_model(project=project)

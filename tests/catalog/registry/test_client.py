@@ -81,6 +81,13 @@ def test_an_older_commit_can_be_named(hub: Hub, registry: Registry) -> None:
     assert (card.commit, [file.path for file in card.files]) == (first, ["README.md"])
 
 
+@pytest.mark.parametrize("after", ["\x0e", "a=\u2028", "a=ä"])
+def test_a_mark_of_a_page_that_none_had_is_refused(registry: Registry, after: str) -> None:
+    with pytest.raises(Refused) as refused:
+        registry.search(after=after)
+    assert (refused.value.code, refused.value.param) == ("invalid_value", "after")
+
+
 def test_search_by_words_format_and_adapters_page_by_page(registry: Registry) -> None:
     assert [card.id for card in registry.search(text="org/").repositories] == [
         "org/tiny", "org/lora", "org/gated", "org/st", "org/disabled",
