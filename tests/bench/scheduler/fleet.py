@@ -190,6 +190,29 @@ def full(world: World) -> World:
     return replace(world, models=(filler,), replicas=tuple(made), claims=())
 
 
+def crowded(packed: World) -> dict[str, World]:
+    """A full fleet and, as its last model, a critical one that wants four cards of a node, or all eight; whose replicas are
+    in its way: nobody's, a team's that holds far more than it is guaranteed, or a team's whose critical models have borrowed
+    what an opportunistic one is guaranteed."""
+    new, filler = newcomer(packed), packed.models[-1]
+    (way,) = new.profiles
+    wide = replace(new, profiles=(replace(way, cards=8, card_memory=2 * way.card_memory),))
+    lent, back = replace(filler, owner="team_1"), replace(new, owner="team_6")
+    many = Amount(cards=tuple((klass, 100) for klass in way.card_classes))
+    scopes = tuple(replace(item, guarantee=many) if item.id == "team_6" else item for item in packed.scopes)
+    return {
+        "nobody's": replace(packed, models=(filler, new)),
+        "a team's": replace(packed, models=(lent, new)),
+        "eight of nobody": replace(packed, models=(filler, wide)),
+        "eight of a team": replace(packed, models=(lent, wide)),
+        "borrowed": replace(
+            packed,
+            models=(replace(lent, klass=Klass.CRITICAL), replace(back, klass=Klass.OPPORTUNISTIC)),
+            scopes=scopes,
+        ),
+    }
+
+
 def newcomer(world: World, number: int = 0) -> ModelView:
     """A critical model that wants one replica: four cards of one node, of the larger classes."""
     profile = ProfileView(
