@@ -44,7 +44,7 @@ async def test_200_requests_with_the_gateway_killed_at_random_give_one_record_ea
 
     async def ask(http: httpx.AsyncClient, name: str, *, stream: bool) -> int:
         """A request that takes a while."""
-        body = {"model": MODEL, "messages": HELLO, "stream": stream, "max_tokens": 120, "ignore_eos": True}
+        body = {"model": MODEL, "messages": HELLO, "stream": stream, "max_tokens": 60, "ignore_eos": True}
         answer = await http.post("/v1/chat/completions", headers={"x-request-id": name}, json=body)
         return answer.status_code
 
