@@ -40,8 +40,8 @@ def _why_replaced(draft: Draft, replica: ReplicaView) -> str:
 def _useless(draft: Draft, model: ModelView) -> None:
     """Case 3 for replicas that are lost or have failed: told to stop once others have taken over.
 
-    A failed one only for others that are not old themselves: it is what tells that their successor must not be tried
-    there again.
+    A failed one of the present profile only for others that are not old themselves: it is what tells that their successor
+    must not be tried there again.
     """
     ready = [item for item in running(draft.board, model.id) if item.state is _READY]
     if len(ready) < model.target:
@@ -49,7 +49,10 @@ def _useless(draft: Draft, model: ModelView) -> None:
     fresh = sum(not old(draft.board, model, item) for item in ready)
     for replica in draft.board.of_model(model.id):
         state = draft.board.state(replica)
-        if replica.run and (state is ReplicaState.LOST or (state is ReplicaState.FAILED and fresh >= model.target)):
+        if replica.run and (
+            state is ReplicaState.LOST
+            or (state is ReplicaState.FAILED and (fresh >= model.target or outdated(model, replica)))
+        ):
             why = "it has failed" if state is ReplicaState.FAILED else lost_words(draft.board, replica)
             draft.do(Stop(replica_id=replica.id, reason=f"{why}, and others have taken its place"))
 

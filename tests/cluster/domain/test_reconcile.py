@@ -428,6 +428,19 @@ def test_f19_once_it_is_mended_the_change_rolls_on() -> None:
     assert [item.digest for item in world.replicas] == [newer(bad).profiles[0].digest]
 
 
+def test_what_failed_for_good_as_what_nobody_wants_any_more_is_not_kept() -> None:
+    """However many changes that cannot start follow each other, one of them at most is there."""
+    model, node = a_model(), a_node(memory=32 * GIB)
+    world = World(models=(model,), nodes=(node,), replicas=(a_replica(model, node),))
+    served = {item.name_now for item in world.replicas}
+    for _ in range(6):
+        world = replace(world, models=(newer(world.models[0]),))
+        for _ in range(4):
+            world = nodes_work(applied(world, reconcile(world, NOW)))
+            world = refused(world, world.models[0].profiles[0].digest, served=served)
+        assert [item.state for item in world.replicas] == [READY, ReplicaState.FAILED]
+
+
 def test_a_successor_that_failed_for_good_is_tried_again_when_somebody_asks() -> None:
     model, node = a_model(), a_node()
     after = newer(model)
