@@ -194,6 +194,8 @@ class Watch:
         others = max((self._left.get(share.node_id, 0.0) for share in victim.shares), default=0.0)
         if others >= began or not self._calm(model.id, began) or any(item.span > 1 for item in model.profiles):
             waited = None  # what has changed since opened the place
+        if owner.on_demand and owner.klass == model.klass:
+            waited = None  # among equals on demand a turn is the hold time
         if now - began < HOLD and waited is not None and waited < began:
             text = f"{victim.id} of {owner.name} is stopped {now - began:.0f} s after it was placed, for {model.name}"
             self.say(now, "flapping", f"{text}, which waited already")
