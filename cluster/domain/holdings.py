@@ -9,6 +9,10 @@ ASKED_FOR = 30.0
 """Seconds after a change of a model in which a node that tells what it has is waited for, before nothing counts as known."""
 
 
+ALL_ASKED_FOR = 5.0
+"""The same, until all of them have said: one that has the weights and is quick is not to get all replicas of a model."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lie:
     """What lies at a path. `size`: bytes; None: nothing that could be used."""
@@ -25,10 +29,10 @@ class Sought:
     size: int = 0
     changed_at: float = 0.0
 
-    def fresh(self, now: float) -> bool:
+    def fresh(self, now: float, most: float = ASKED_FOR) -> bool:
         """Whether nodes are about to be asked. A change of the future was noted by a clock that goes wrong: it must hold
         nobody up until then."""
-        return abs(now - self.changed_at) < ASKED_FOR
+        return abs(now - self.changed_at) < most
 
     @property
     def name(self) -> str:
@@ -42,6 +46,16 @@ class Holding:
 
     has: frozenset[str] = frozenset()
     lacks: frozenset[str] = frozenset()
+
+
+def unsaid(told: Iterable[Mapping[str, Lie]], sought: Iterable[Sought], now: float) -> frozenset[str]:
+    """Names of new weights of which some node has not said yet whether it has them. `told`: what each node tells that is
+    heard and tells anything."""
+    new = [item for item in sought if item.fresh(now, ALL_ASKED_FOR)]
+    if not new:
+        return frozenset()
+    nodes = list(told)
+    return frozenset(item.name for item in new if any(item.path not in node for node in nodes))
 
 
 def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float) -> Holding:

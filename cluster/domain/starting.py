@@ -12,7 +12,7 @@ from cluster.domain.plan import Keep, Release, Remember, Start, Stop, Wait, old,
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ReplicaView
 from cluster.domain.victims import LOADING, Ground
-from cluster.domain.waits import TAKEN, WAITING_FOR_TURN, parked_words
+from cluster.domain.waits import ASKING_NODES, TAKEN, WAITING_FOR_TURN, parked_words
 from cluster.domain.within import place_within
 
 
@@ -35,6 +35,10 @@ def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
     failed = {(item.node_id, item.digest) for item in there if item.state is ReplicaState.FAILED}
     if model.standing.parked_at is not None:
         return NoPlace(code="model_parked", message=parked_words(model))
+    if model.asking:  # else all its replicas would go to the node that is the first to say
+        return NoPlace(
+            code=ASKING_NODES, message=f"nodes are being asked whether they have the weights of {model.name}"
+        )
     claim = draft.board.claim_of(model.id)
     draft.board.claim(model.id, None)  # what is kept for it is for this
     found = place_within(draft.placer, draft.ledger, model, failed=failed)

@@ -127,6 +127,7 @@ class ModelView:
     provider_enabled: bool = True
     weights: str = ""  # name of its weights, as nodes report those they have
     weights_size: int = 0
+    asking: bool = False  # nodes are being asked whether they have them, and some have not said yet
 
     @property
     def limit(self) -> int:

@@ -11,6 +11,8 @@ from cluster.domain.types import ModelView, ReplicaView
 
 WAITING_FOR_TURN = "waiting_for_turn"
 """Code of a model on demand that has no room yet, and will."""
+ASKING_NODES = "asking_nodes"
+"""Code of a new model of which nodes are about to say whether they have its weights."""
 TAKEN = "room was taken of "
 """How the words begin of a model that gave way to another."""
 SHOW_AFTER = 15.0

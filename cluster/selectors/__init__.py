@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -92,7 +92,8 @@ def picture(now: float | None = None, *, waits: bool = True) -> tuple[World, Map
     lies, sizes = Holdings([sought(item) for item in catalogue], now if waits else math.inf), measured()
     nodes = tuple(node_view(node, setup, listening, now, held, lies.of(node)) for node in node_rows())
     models = tuple(
-        _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id)) for item in catalogue
+        _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id), lies.unsaid)
+        for item in catalogue
     )
     claims = tuple(
         Claim(model_id=row.model_id, shares=shares_of(row.claim), until=row.claim_until)
@@ -129,8 +130,10 @@ def _model_view(
     sizes: Mapping[str, Measured],
     standing: ModelStanding | None,
     used: float | None = None,
+    unsaid: Collection[str] = (),
 ) -> ModelView:
-    """`sizes`: measured memory by digest. `used`: when its replicas were last used; a request that waits for it counts too."""
+    """`sizes`: measured memory by digest. `used`: when its replicas were last used; a request that waits for it counts too.
+    `unsaid`: names of weights of which nodes are about to say whether they have them."""
     profiles = []
     for profile in model.profiles:
         serve = serves[profile.profile_id] = serve_of(model, profile)
@@ -152,6 +155,7 @@ def _model_view(
         provider_enabled=model.provider_enabled,
         weights=sought(model).name,
         weights_size=model.weights_size or 0,
+        asking=sought(model).name in unsaid,
     )
 
 

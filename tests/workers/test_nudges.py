@@ -113,7 +113,7 @@ def test_what_concerns_all_nodes_is_put_together_as_often_as_they_are_told(
     monkeypatch.setattr(dispatch, "time", SimpleNamespace(monotonic=lambda: clock))
     delays: list[float] = []
     monkeypatch.setattr(dispatch, "reconcile_now", lambda delay: delays.append(delay))
-    throttle = dispatch._Throttle()
+    throttle = dispatch._Throttle(dispatch._between_news)
     assert throttle.now()
     assert [throttle.now() for _ in range(3)] == [False] * 3
     assert delays == [pause]

@@ -471,3 +471,12 @@ def test_a_restart_whose_new_one_fails_for_good_is_given_up_and_the_old_one_runs
     assert len(reasons) == 1
     assert f"the restart of {old.id} is given up, it runs on" in reasons[0]
     assert "--no-such is no option" in reasons[0]
+
+
+def test_a_model_whose_weights_nodes_are_asked_for_waits_with_these_words() -> None:
+    model = a_model("m", base=2, asking=True)
+    plan = reconcile(World(models=(model,), nodes=(a_node("one"),)), NOW)
+    assert [op for op in plan.ops if isinstance(op, Start)] == []
+    assert [(item.code, item.message) for item in plan.waits] == [
+        ("asking_nodes", "nodes are being asked whether they have the weights of m")
+    ]

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from catalog.models import Model
 from cluster import selectors, signals
+from cluster.domain.holdings import ALL_ASKED_FOR
 from cluster.models import Node, Replica
 from cluster.selectors import holdings
 from cluster.services import nodes, standing
@@ -138,9 +139,9 @@ def where(name: str) -> list[str]:
     return sorted(Replica.objects.filter(model__name=name, run=True).values_list("node__name", flat=True))
 
 
-def settle(name: str) -> None:
-    """Let the model have changed last so long ago that every node that tells has told of it by now."""
-    Model.objects.filter(name=name).update(updated_at=timezone.now() - timedelta(seconds=60))
+def settle(name: str, seconds: float = 60.0) -> None:
+    """Let the model have changed last so long ago; by default so that every node that tells has told of it by now."""
+    Model.objects.filter(name=name).update(updated_at=timezone.now() - timedelta(seconds=seconds))
 
 
 def test_a_model_lands_on_the_node_that_holds_its_file(tmp_path: Path) -> None:
@@ -166,12 +167,43 @@ def test_a_new_model_waits_for_the_word_of_nodes_that_tell_and_is_placed_with_it
     now = selectors.database_now()
     _, statuses = selectors.statuses(selectors.world(now), now)
     status = next(item for item in statuses.values() if item.name == "m")
-    assert status.code == "no_weights_now"
-    assert f"it does not say that it has {file} of 4 bytes" in status.reason
+    assert (status.code, status.reason) == ("asking_nodes", "nodes are being asked whether they have the weights of m")
     file.write_bytes(b"GGUF")
     small.beat()
     tick()
+    assert where("m") == []  # the other may have them, too
+    file.unlink()
+    large.beat()
+    tick()
     assert where("m") == ["small"]
+
+
+def test_a_node_that_says_nothing_holds_up_the_others_for_a_moment_only(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    silent, quick = Place("silent", 64 * GIB), Place("quick", 8 * GIB)
+    silent.beat()
+    quick.beat()
+    a_model_row("m", weights_path=str(file), weights_size=4)
+    file.write_bytes(b"GGUF")
+    quick.beat()
+    tick()
+    assert where("m") == []
+    settle("m", ALL_ASKED_FOR + 1.0)
+    tick()
+    assert where("m") == ["quick"]
+
+
+def test_replicas_of_a_new_model_are_spread_though_one_node_is_the_first_to_say(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    places = [Place(f"n{n}") for n in range(3)]
+    for place in places:
+        place.beat()
+    a_model_row("m", weights_path=str(file), weights_size=4, replicas=3)
+    file.write_bytes(b"GGUF")
+    for place in places:
+        place.beat()
+        tick()
+    assert sorted(where("m")) == ["n0", "n1", "n2"]
 
 
 def test_a_model_may_be_sized_before_nodes_have_said_what_they_have(tmp_path: Path) -> None:
@@ -212,6 +244,7 @@ def test_nodes_that_tell_nothing_are_treated_as_before_whatever_their_disk() -> 
 def test_reports_are_read_when_they_are_new_and_shared_by_who_says_the_same(tmp_path: Path) -> None:
     places = [Place(f"n{n}") for n in range(3)]
     a_model_row("m", weights_path=str(tmp_path / "m.gguf"), replicas=0)
+    settle("m")
     for place in places:
         place.beat()
     now = selectors.database_now()
