@@ -48,16 +48,6 @@ class Holding:
     lacks: frozenset[str] = frozenset()
 
 
-def unsaid(told: Iterable[Mapping[str, Lie]], sought: Iterable[Sought], now: float) -> frozenset[str]:
-    """Names of new weights of which some node has not said yet whether it has them. `told`: what each node tells that is
-    heard and tells anything."""
-    new = [item for item in sought if item.fresh(now, ALL_ASKED_FOR)]
-    if not new:
-        return frozenset()
-    nodes = list(told)
-    return frozenset(item.name for item in new if any(item.path not in node for node in nodes))
-
-
 def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float) -> Holding:
     """What a node that tells what it has (`told`, by path) has of the weights that are sought. `now` infinite: nobody is
     waited for.

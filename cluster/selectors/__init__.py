@@ -22,7 +22,7 @@ from cluster.domain.modules import LEGACY_MODULES, ModuleReport, ModuleState
 from cluster.domain.plan import Plan
 from cluster.domain.reconcile import reconcile
 from cluster.domain.setup import Setup, SetupNode, roles_of
-from cluster.domain.states import JOB_TERMINAL, NodeState, ReplicaState
+from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import (
     CardView,
     Claim,
@@ -35,9 +35,14 @@ from cluster.domain.types import (
     Standing,
     World,
 )
-from cluster.models import ClusterIdentity, ClusterSetup, Job, ModelStanding, Node, Replica
+from cluster.models import ClusterIdentity, ClusterSetup, ModelStanding, Node, Replica
 from cluster.selectors.fleet import NodeRow, node_rows
 from cluster.selectors.holdings import Holdings, sought
+from cluster.selectors.queue import job_as_dict as job_as_dict
+from cluster.selectors.queue import job_dict as job_dict
+from cluster.selectors.queue import jobs as jobs
+from cluster.selectors.queue import latest_jobs as latest_jobs
+from cluster.selectors.queue import open_jobs as open_jobs
 from cluster.selectors.ways import Measured, measured, profile_view
 from cluster.selectors.ways import digest_of as digest_of
 from cluster.selectors.ways import serve_of as serve_of
@@ -78,8 +83,7 @@ def world(now: float | None = None, *, waits: bool = True) -> World:
 
 
 def picture(now: float | None = None, *, waits: bool = True) -> tuple[World, Mapping[str, Serve]]:
-    """The world, and what each enabled profile resolves to, by its id. `waits`: until nodes have said of a new model's
-    weights that they have them, they have not."""
+    """The world, and what each enabled profile resolves to, by its id. `waits`: for what nodes will say of new weights."""
     now = database_now() if now is None else now
     listening = listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first())
     serves: dict[str, Serve] = {}
@@ -133,7 +137,7 @@ def _model_view(
     unsaid: Collection[str] = (),
 ) -> ModelView:
     """`sizes`: measured memory by digest. `used`: when its replicas were last used; a request that waits for it counts too.
-    `unsaid`: names of weights of which nodes are about to say whether they have them."""
+    `unsaid`: weights of which nodes are about to say whether they have them."""
     profiles = []
     for profile in model.profiles:
         serve = serves[profile.profile_id] = serve_of(model, profile)
@@ -390,16 +394,6 @@ def replicas() -> QuerySet[Replica]:
     return Replica.objects.select_related("model", "node", "profile").order_by("model__name", "slot", "id")
 
 
-def jobs() -> QuerySet[Job]:
-    return Job.objects.prefetch_related("steps")
-
-
-def open_jobs() -> dict[str, int]:
-    """How many jobs are queued and running."""
-    found = Job.objects.exclude(state__in=sorted(JOB_TERMINAL)).order_by().values_list("state").annotate(Count("id"))
-    return {"queued": 0, "running": 0, **dict(found)}
-
-
 def node_versions() -> list[str]:
     """Versions of llmgw that nodes run, each once."""
     rows = Node.objects.filter(removed_at__isnull=True).exclude(version="").order_by("version")
@@ -410,44 +404,3 @@ def in_flight() -> dict[str, int]:
     """Requests that engines work at now, by model id."""
     rows = Replica.objects.order_by().values_list("model_id").annotate(Sum("in_flight"))
     return {model_id: count for model_id, count in rows if count}
-
-
-def latest_jobs(limit: int = 20) -> list[dict[str, Any]]:
-    """The newest jobs with their steps, as pages show them; two queries."""
-    return [job_as_dict(job) for job in jobs()[:limit]]
-
-
-def job_dict(job_id: str) -> dict[str, Any] | None:
-    job = jobs().filter(id=job_id).first()
-    return job_as_dict(job) if job else None
-
-
-def job_as_dict(job: Job) -> dict[str, Any]:
-    """A job with its steps as plain values: what the websocket and the pages give away."""
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "subject": job.subject,
-        "state": job.state,
-        "attempt": job.attempt,
-        "actor": job.actor,
-        "created_at": job.created_at.isoformat(),
-        "started_at": job.started_at.isoformat() if job.started_at else None,
-        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
-        "code": job.code,
-        "message": job.message,
-        "result": job.result,
-        "steps": [
-            {
-                "number": step.number,
-                "name": step.name,
-                "title": step.title,
-                "state": step.state,
-                "progress": step.progress,
-                "detail": step.detail,
-                "started_at": step.started_at.isoformat() if step.started_at else None,
-                "finished_at": step.finished_at.isoformat() if step.finished_at else None,
-            }
-            for step in sorted(job.steps.all(), key=lambda step: step.number)
-        ],
-    }

@@ -7,7 +7,7 @@ once for as long as the models are the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from catalog.domain.types import ModelView
-from cluster.domain.holdings import ALL_ASKED_FOR, Holding, Lie, Sought, holding, unsaid
+from cluster.domain.holdings import ALL_ASKED_FOR, Holding, Lie, Sought, holding
 from cluster.models import Node
 
 _AT_ONCE = 500
@@ -28,6 +28,7 @@ class Told(Protocol):
 
     id: str
     weights_mark: str
+    last_seen_at: datetime | None
 
 
 class _Report:
@@ -61,12 +62,10 @@ class Holdings:
         basis = tuple((item.path, item.size, item.fresh(now)) for item in self._sought)
         self._basis = _last_basis = _last_basis if _last_basis == basis else basis  # so that it is compared at a glance
         self._read = False
-        self.unsaid: frozenset[str] = frozenset()
-        """Names of new weights of which nodes are about to say whether they have them."""
-        if any(item.fresh(now, ALL_ASKED_FOR) for item in self._sought):
-            self._read = True
-            _read_new()
-            self.unsaid = unsaid([_reports[key][1].told for key in _heard(now) if key in _reports], self._sought, now)
+        self._new = [item for item in self._sought if item.fresh(now, ALL_ASKED_FOR)]
+        self.unsaid: set[str] = set()
+        """Names of new weights of which a node that is heard, and was looked at here (`of`), has not said yet whether it has
+        them."""
 
     def of(self, node: Told) -> Holding | None:
         """None: the node tells nothing. Some queries where a report is new, else none."""
@@ -83,15 +82,13 @@ class Holdings:
         if basis is not self._basis:
             found = holding(kept[1].told, self._sought, self._now)
             kept[1].made = self._basis, found
+        if self._new and self._heard(node):
+            self.unsaid |= {item.name for item in self._new if item.path not in kept[1].told}
         return found
 
-
-def _heard(now: float) -> Sequence[str]:
-    """Nodes from which a word can be expected."""
-    since = datetime.fromtimestamp(now - settings.CONFIG.stale_after, tz=UTC)
-    return list(
-        Node.objects.filter(removed_at__isnull=True, last_seen_at__gte=since).order_by().values_list("id", flat=True)
-    )
+    def _heard(self, node: Told) -> bool:
+        seen = node.last_seen_at
+        return seen is not None and self._now - seen.timestamp() < settings.CONFIG.stale_after
 
 
 def _read_new() -> None:

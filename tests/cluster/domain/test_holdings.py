@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.domain.holdings import ALL_ASKED_FOR, ASKED_FOR, Holding, Lie, Sought, holding, unsaid
+from cluster.domain.holdings import ASKED_FOR, Holding, Lie, Sought, holding
 
 NOW = 1000.0
 OLD = NOW - ASKED_FOR
@@ -40,22 +40,6 @@ def test_two_models_with_other_weights_at_one_path_are_told_apart() -> None:
         has=frozenset({large.name}), lacks=frozenset({small.name})
     )
     assert small.name == "/m of 5 bytes"
-
-
-@pytest.mark.parametrize(
-    ("told", "changed_at", "waited_for"),
-    [
-        ([{}], NOW, True),
-        ([{"/m": Lie(size=5)}, {}], NOW, True),
-        ([{"/m": Lie(size=5)}, {"/m": Lie()}], NOW, False),
-        ([{}], NOW - ALL_ASKED_FOR, False),
-        ([{}], NOW + 3600.0, False),  # by a clock that goes wrong
-        ([], NOW, False),  # no node tells anything
-    ],
-)
-def test_all_nodes_are_waited_for_a_moment(told: list[dict[str, Lie]], changed_at: float, waited_for: bool) -> None:
-    sought = Sought(path="/m", size=5, changed_at=changed_at)
-    assert unsaid(told, [sought], NOW) == (frozenset({sought.name}) if waited_for else frozenset())
 
 
 PATHS = st.sampled_from(["/a", "/b", "/c"])

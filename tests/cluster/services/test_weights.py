@@ -244,7 +244,6 @@ def test_nodes_that_tell_nothing_are_treated_as_before_whatever_their_disk() -> 
 def test_reports_are_read_when_they_are_new_and_shared_by_who_says_the_same(tmp_path: Path) -> None:
     places = [Place(f"n{n}") for n in range(3)]
     a_model_row("m", weights_path=str(tmp_path / "m.gguf"), replicas=0)
-    settle("m")
     for place in places:
         place.beat()
     now = selectors.database_now()

@@ -131,6 +131,7 @@ def test_a_wrong_scheduler_is_found_out(rule: str, spoil: Callable[[Patch], Any]
     assert caught(rule)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("rule", "spoil"), [item[1:] for item in RARE], ids=[item[0] for item in RARE])
 def test_a_wrong_scheduler_is_found_out_in_a_crowd(
     rule: str, spoil: Callable[[Patch], Any], monkeypatch: Patch
