@@ -12,9 +12,8 @@ import pytest
 from tests.api.calls import Caller, a_caller
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
-from tests.hub.repos import Repo
 from tests.hub.serve import running
-from tests.tiny import tiny_gguf
+from tests.hub.stocked import stocked
 
 pytestmark = pytest.mark.django_db
 
@@ -22,19 +21,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Hub]:
     with running() as hub:
-        small = tiny_gguf().read_bytes()
-        repo = hub.add(Repo("org/tiny-GGUF", downloads=10, base_model="org/tiny", relation="quantized"))
-        repo.commit(
-            {"tiny-F16.gguf": small, "tiny-Q8_0.gguf": small + b"\0" * 64, "mmproj-F16.gguf": small, "README.md": b"#"}
-        )
-        hub.add(Repo("org/gated", gated="manual", downloads=5)).commit({"m-Q8_0.gguf": small})
-        hub.add(Repo("org/broken", downloads=1)).commit({"m-Q8_0.gguf": b"no model" * 4000})
-        hub.add(Repo("org/words", downloads=0)).commit({"README.md": b"#"})
-        folder = hub.add(Repo("org/tiny", downloads=7))
-        folder.commit(
-            {"config.json": b'{"num_attention_heads": 4, "num_hidden_layers": 2}', "model.safetensors": small}
-        )
-        yield hub
+        yield stocked(hub)
 
 
 @pytest.fixture

@@ -219,6 +219,10 @@ def test_a_mirror_without_the_hubs_own_headers_serves_too(hub: Hub, registry: Re
     hub.faults.bare = True
     card = registry.card("org/tiny")
     registry.check_access("org/tiny", card.commit, TINY)
+    assert [item["method"] for item in hub.seen if TINY in item["path"]] == [
+        "HEAD",
+        "HEAD",
+    ]  # the second at the file's host
 
 
 def test_the_header_of_a_far_file_is_read_without_the_file(hub: Hub, registry: Registry) -> None:

@@ -11,10 +11,9 @@ import pytest
 
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
-from tests.hub.repos import Repo
 from tests.hub.serve import running
+from tests.hub.stocked import stocked
 from tests.llmgw_site.cli.conftest import Llmgw
-from tests.tiny import tiny_gguf
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,12 +21,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def hub(settings: Any) -> Iterator[Hub]:
     with running() as hub:
-        small = tiny_gguf().read_bytes()
-        repo = hub.add(Repo("org/tiny-GGUF", downloads=10))
-        repo.commit({"tiny-F16.gguf": small, "tiny-Q8_0.gguf": small + b"\0" * 64, "mmproj-F16.gguf": small})
-        hub.add(Repo("org/gated", gated="manual")).commit({"m-Q8_0.gguf": small})
         settings.CONFIG = replace(settings.CONFIG, registry=hub.base, private_addresses=True)
-        yield hub
+        yield stocked(hub)
 
 
 def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, hub: Hub) -> None:
@@ -39,6 +34,7 @@ def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, hu
     assert [row["id"] for row in llmgw("model", "search", "--format", "gguf", "--json").json] == [
         "org/tiny-GGUF",
         "org/gated",
+        "org/broken",
     ]
     files = llmgw("model", "files", "org/tiny-GGUF")
     assert f"org/tiny-GGUF at {hub.repos['org/tiny-GGUF'].head[:12]}, licence apache-2.0." in files.out

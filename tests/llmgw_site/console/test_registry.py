@@ -11,9 +11,8 @@ from django.test import Client
 
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
-from tests.hub.repos import Repo
 from tests.hub.serve import running
-from tests.tiny import tiny_gguf
+from tests.hub.stocked import stocked
 
 pytestmark = pytest.mark.django_db
 
@@ -21,12 +20,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(scope="module")
 def serving() -> Iterator[Hub]:
     with running() as hub:
-        small = tiny_gguf().read_bytes()
-        repo = hub.add(Repo("org/tiny-GGUF", downloads=10, pipeline_tag="text-generation"))
-        repo.commit({"tiny-F16.gguf": small, "tiny-Q8_0.gguf": small + b"\0" * 64, "mmproj-F16.gguf": small})
-        hub.add(Repo("org/gated", gated="manual", downloads=5)).commit({"m-Q8_0.gguf": small})
-
-        yield hub
+        yield stocked(hub)
 
 
 @pytest.fixture
