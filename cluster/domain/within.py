@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cluster.domain.place import Failed, NoPlace, Placement, Placer
+from cluster.domain.place import Failed, NoPlace, Placement, Placer, ranks
 from cluster.domain.quotas import Ledger
 from cluster.domain.types import ModelView, ProfileView, Share
+
+OVER_LIMIT = "over_limit"
+"""Code of a model that a limit of its owner stops."""
 
 
 def place_within(placer: Placer, ledger: Ledger, model: ModelView, *, failed: Failed = ()) -> Placement | NoPlace:
@@ -17,6 +20,7 @@ def place_within(placer: Placer, ledger: Ledger, model: ModelView, *, failed: Fa
     2. nowhere, or within the limits: as `Placer.place` says
     3. the limit of a class of cards is in the way, and the profile may use cards of others: its best place on those
     4. they are in use: it waits for them. Else `over_limit`, with the sums of the first place
+    5. that only where no other way of equal rank has a place within the limits, or could have one that is in use
     """
     ways = tuple(way for item in model.profiles if (way := allowed(ledger, model, item)) is not None)  # 1
     if ways and ways != model.profiles:
@@ -43,10 +47,30 @@ def allowed(ledger: Ledger, model: ModelView, profile: ProfileView) -> ProfileVi
 
 
 def _place(placer: Placer, ledger: Ledger, model: ModelView, failed: Failed) -> Placement | NoPlace:
-    found = placer.place(model, failed=failed)
-    if isinstance(found, NoPlace) or not (over := ledger.over_limit(model, found.shares)):
+    """Cases 2 to 5."""
+    left, refused = model, None
+    while True:
+        best = placer.place(left, failed=failed)
+        if isinstance(best, NoPlace):
+            return best if best.busy or refused is None else refused
+        found = _on_classes(placer, ledger, left, best, failed)
+        if isinstance(found, Placement) or found.code != OVER_LIMIT:
+            return found
+        refused = refused or found
+        equals = next(group for group in ranks(left.profiles) if best.profile in group)
+        others = tuple(item for item in equals if item != best.profile)  # 5
+        if not others:
+            return refused
+        left = replace(left, profiles=others)
+
+
+def _on_classes(
+    placer: Placer, ledger: Ledger, model: ModelView, found: Placement, failed: Failed
+) -> Placement | NoPlace:
+    """What was found, or on cards of other classes what limits allow of it."""
+    if not (over := ledger.over_limit(model, found.shares)):
         return found  # 2
-    refused = NoPlace(code="over_limit", message=over)
+    refused = NoPlace(code=OVER_LIMIT, message=over)
     profile, left = found.profile, set(found.profile.card_classes) or set(ledger.classes)
     while barred := ledger.classes_over(model, found.shares):
         left -= barred

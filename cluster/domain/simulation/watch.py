@@ -192,7 +192,10 @@ class Watch:
         self._taken[(owner.id, model.id)] = now
         began, waited = self._started.get(victim.id, (0.0, False))[0], self._below.get(model.id)
         others = max((self._left.get(share.node_id, 0.0) for share in victim.shares), default=0.0)
-        if others >= began or not self._calm(model.id, began) or any(item.span > 1 for item in model.profiles):
+        calm = self._calm(model.id, began) and self._calm(
+            owner.id, began
+        )  # a node that returned changes what a scope holds
+        if others >= began or not calm or any(item.span > 1 for item in model.profiles):
             waited = None  # what has changed since opened the place
         if owner.on_demand and owner.klass == model.klass:
             waited = None  # among equals on demand a turn is the hold time

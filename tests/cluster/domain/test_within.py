@@ -12,7 +12,7 @@ from cluster.domain.plan import Start
 from cluster.domain.preempt import make_room
 from cluster.domain.quotas import Ledger
 from cluster.domain.reconcile import reconcile
-from cluster.domain.types import Amount, Klass, NodeView, World
+from cluster.domain.types import Amount, Klass, NodeView, ProfileView, Share, World
 from cluster.domain.within import place_within
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_node, a_profile, a_replica, applied
@@ -130,3 +130,28 @@ def test_room_is_made_for_the_way_that_its_owner_may_have_though_the_other_is_in
     assert room is not None
     assert [victim.replica.id for victim in room.victims] == [there.id]
     assert room.placement.profile == cpu
+
+
+def test_of_ways_of_equal_rank_the_next_is_taken_where_a_limit_stops_the_first() -> None:
+    """One card of class L4 is all that its team may have, and a replica holds it; the other way runs on an H100."""
+    chat = owned("chat", "p1")
+    first, second = (
+        replace(chat.profiles[0], id=f"prof_{name}", name=name, digest=name, card_classes=(klass,))
+        for name, klass in (("first", "L4"), ("second", "H100"))
+    )
+    other = owned("other", "p1")
+    held = a_replica(other, SMALL, shares=(Share(node_id=SMALL.id, memory=GIB, cards=(("small-0", GIB),)),))
+    limit = tree(p1={"limit": cards(1, "L4")})
+
+    def placed(*ways: ProfileView) -> Placement | NoPlace:
+        models = (replace(chat, profiles=ways), other)
+        return found(World(models=models, nodes=(BIG, SMALL), replicas=(held,), scopes=limit))
+
+    alone, equal = placed(first), placed(first, second)
+    assert isinstance(alone, NoPlace)
+    assert alone.code == "over_limit"
+    assert isinstance(equal, Placement)
+    assert (equal.profile, equal.node.name) == (second, "big")
+    lower = placed(first, replace(second, priority=-1))
+    assert isinstance(lower, NoPlace)
+    assert (lower.code, lower.message) == ("over_limit", alone.message)
