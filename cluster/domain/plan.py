@@ -14,6 +14,7 @@ from cluster.domain.claims import unreachable
 from cluster.domain.feasible import why_not
 from cluster.domain.quotas import ledger_of
 from cluster.domain.refusals import words
+from cluster.domain.rest import busy
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ProfileView, ReplicaView, Share, Standing, World
 from cluster.domain.victims import Ground, asker, ground_of
@@ -206,7 +207,7 @@ def recheck(op: Op, board: Board) -> str:
         if model is None or not _as_before(op, model.standing):
             return "the model's standing changed meanwhile"
         rests = model.enabled and model.on_demand and op.before.asked_at is not None and op.standing.asked_at is None
-        return "it is in use again" if rests and any(item.in_flight for item in running(board, model.id)) else ""
+        return "it is in use again" if rests and any(busy(board, item) for item in running(board, model.id)) else ""
     replica = board.replica(op.replica_id)
     if replica is None:
         return "the replica is gone"

@@ -34,7 +34,7 @@ def rested(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
             return standing, ""
         why = f"it runs on demand from now on, and stops after {format_seconds(idle)} without a request"  # 2
         return replace(standing, asked_at=now), why
-    if any(_busy(board, item) for item in mine):  # 3
+    if any(busy(board, item) for item in mine):  # 3
         return standing, ""
     used = max(standing.asked_at, standing.used_at or 0.0, *(_used_at(board, item) for item in mine), 0.0)
     if now - used < idle:
@@ -52,7 +52,8 @@ def _proven(board: Board, model: ModelView) -> ModelView:
     return replace(model, standing=replace(model.standing, gave_up=False))
 
 
-def _busy(board: Board, replica: ReplicaView) -> bool:
+def busy(board: Board, replica: ReplicaView) -> bool:
+    """Case 3: whether a replica keeps its model awake. One that could not begin works at nothing, whatever was told of it."""
     state = board.state(replica)
     if state in (ReplicaState.PENDING, ReplicaState.STARTING):
         return True

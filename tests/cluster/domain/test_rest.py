@@ -134,3 +134,15 @@ def test_it_starts_when_asked_and_stops_when_idle_and_starts_again() -> None:
     assert reconcile(world, T + 913).ops == ()
     world = replace(world, models=(awake(asked_at=T + 2000),))
     assert len(applied(world, reconcile(world, T + 2000)).replicas) == 1
+
+
+def test_requests_that_are_told_of_a_replica_that_could_not_begin_keep_nobody_awake() -> None:
+    """Deciding and checking again look at the same: else it would be decided and refused at every look."""
+    model, node = a_model("m", base=0, most=1, rest_after=60.0, standing=Standing(asked_at=T - 1000.0)), a_node("one")
+    stuck = a_replica(
+        model, node, state=ReplicaState.BACKOFF, code="weights_missing", in_flight=3, state_since=T - 900.0
+    )
+    world = World(models=(model,), nodes=(node,), replicas=(stuck,))
+    after = applied(world, reconcile(world, T))
+    assert after.models[0].standing.asked_at is None
+    assert [item.run for item in after.replicas] == [False]
