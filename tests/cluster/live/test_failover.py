@@ -46,8 +46,6 @@ def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_whi
         assert answer.status_code == 200, answer.text
     went = [set(cluster.went(name)) & INFERENCE for name in names]
     assert all(len(nodes) == 1 and "i1" not in nodes for nodes in went)
-    row = peers(cluster)["i1"]
-    assert row["down_for_s"] is not None
     cluster["i1"].link.set("open")
     time.sleep(SKIP)  # the time that it is skipped is what is tested
     names = [an_id() for _ in range(12)]
