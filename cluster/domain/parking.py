@@ -20,9 +20,10 @@ def parked(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     2. a replica of its present definition is ready: it works, whatever fails on some other node. One that serves with an
        older definition says nothing of the new one, and goes on
     3. it is parked: until its definition (profiles, weights) is another one than that which failed
-    4. each of its replicas that count fails, and together they have failed often enough: parked from now on, with what
-       the last of them said. One that waits for its first start may still prove that it works. Outdated ones and those
-       whose node is lost do not count, nor do starts that could not even begin (see `ReplicaView.failures`)
+    4. its replicas together have failed often enough, and none of them may still prove that it works: parked from now on,
+       with what the last that failed said. One that has yet to start may prove it, and so may one that was ready and died;
+       one that cannot even begin (`ReplicaView.held_up`) proves nothing while others fail. Outdated ones and those whose
+       node is lost do not count
     """
     standing = model.standing
     if not model.enabled or model.external:  # 1
@@ -41,9 +42,10 @@ def parked(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     counting = [item for item in mine if item.digest in digests and board.state(item) is not ReplicaState.LOST]
     failures = sum(item.failures for item in counting)
     standing = replace(standing, failures=failures) if failures != standing.failures else standing
-    if failures < PARK_AFTER or not all(item.failures for item in counting):
+    failing = [item for item in counting if item.failures]
+    if failures < PARK_AFTER or not all(item.failures or item.held_up for item in counting):
         return standing, anew
-    last = max(counting, key=lambda item: (item.state_since, item.id))  # 4
+    last = max(failing, key=lambda item: (item.state_since, item.id))  # 4
     standing = replace(
         standing,
         parked_at=now,

@@ -281,6 +281,11 @@ class ReplicaView:
         return max(0, begun - self.proven)
 
     @property
+    def held_up(self) -> bool:
+        """Whether it could not even begin, and its node waits before it looks again."""
+        return self.state in (ReplicaState.BACKOFF, ReplicaState.FAILED) and self.code in NOTHING_STARTED
+
+    @property
     def reserved(self) -> int:
         """Bytes of memory that it holds on its nodes."""
         return sum(item.memory for item in self.shares)

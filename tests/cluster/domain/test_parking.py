@@ -13,7 +13,7 @@ from cluster.domain.parking import parked, unparked
 from cluster.domain.plan import Start, Stop
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ModelView, ReplicaView, Standing, World
+from cluster.domain.types import NOTHING_STARTED, ModelView, ReplicaView, Standing, World
 from tests.cluster.builders import a_model, a_node, a_profile, a_replica, applied, nodes_work
 
 T = 1_000_000.0
@@ -76,6 +76,23 @@ def test_it_is_not_parked_while_one_is_ready_or_has_yet_to_try() -> None:
     for state in (ReplicaState.PENDING, ReplicaState.STARTING):
         fresh = a_replica(MODEL, ONE, state=state, attempt=1)
         assert at(world_of(fresh, broken)).parked_at is None
+
+
+@pytest.mark.parametrize("code", sorted(NOTHING_STARTED))
+@pytest.mark.parametrize("state", [ReplicaState.BACKOFF, ReplicaState.FAILED])
+def test_one_that_cannot_begin_proves_nothing_while_another_fails(code: str, state: ReplicaState) -> None:
+    """Its file is not there yet on one node, and broken on the other: parked, with what the one that was tried says."""
+    waits = failing(3, state=state, code=code, message="not there", state_since=T)
+    standing = at(world_of(waits, failing(5, node=TWO, slot=1, state_since=T - 9)))
+    assert (standing.parked_at, standing.failures, standing.parked_code) == (T, 5, "engine_start_failed")
+    assert standing.parked_message == f"on node two: {WORDS.rstrip('.')}"
+    assert at(world_of(waits, failing(4, node=TWO, slot=1))).parked_at is None
+    assert at(world_of(waits, replace(waits, id="rep_other", node_id=TWO.id, slot=1))).parked_at is None
+
+
+def test_one_that_was_ready_and_died_may_prove_that_it_works() -> None:
+    died = failing(1, code="engine_died")
+    assert at(world_of(died, failing(9, node=TWO, slot=1))).parked_at is None
 
 
 def test_a_replica_that_is_lost_does_not_hold_it_from_being_parked() -> None:
