@@ -115,13 +115,6 @@ def scaled(board: Board, model: ModelView, now: float) -> tuple[Standing, str]:
     return standing, ""
 
 
-def beyond_base(board: Board, model: ModelView) -> list[ReplicaView]:
-    """Replicas that a model has beyond its base now: as many as there are too many, those added under load first."""
-    mine = running(board, model.id)
-    spare = len(mine) - model.least
-    return sorted(mine, key=lambda item: (not item.grown, item.id))[:spare] if spare > 0 else []
-
-
 def _since(before: float | None, holds: bool, now: float, *, again: bool) -> float | None:
     """Since when something holds without a break; None: it does not, or broke off a moment ago."""
     if not holds:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli import model_orders
+from llmgw_site.cli import model_adding, model_orders
 from llmgw_site.cli import registry as model_registry
 from llmgw_site.cli import resources as model_resources
-from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_item, show_list
+from llmgw_site.cli.client import AsJson, Column, ago, api, print_json, show_item, show_list
 from llmgw_site.cli.quotas import KINDS, find_scope
 from llmgw_site.lib.units import format_bytes
 
@@ -102,89 +99,7 @@ def show(
     show_list(row["profiles"], columns, as_json=False, empty=empty)
 
 
-@app.command()
-def add(
-    name: Annotated[str, typer.Argument(help="What clients put into `model`.")],
-    weights: Annotated[
-        str,
-        typer.Argument(help="The GGUF file (the first part, if it has several), on the nodes; none for --provider."),
-    ] = "",
-    description: Annotated[str, typer.Option(help="For people.")] = "",
-    replicas: Annotated[int | None, typer.Option(min=0, help="Copies that shall run; 1 if left out.")] = None,
-    max_replicas: Annotated[
-        int | None, typer.Option("--max", min=0, help="Copies that may run under load; no more than these if left out.")
-    ] = None,
-    rest_after: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds without a request until one on demand (--replicas 0) stops.")
-    ] = None,
-    klass: Annotated[
-        str, typer.Option("--class", help="critical, standard or opportunistic; left out: by its scaling.")
-    ] = "",
-    disabled: Annotated[bool, typer.Option("--disabled", help="Add it without starting it.")] = False,
-    embeddings: Annotated[bool | None, typer.Option(help="Answers /v1/embeddings; left out: as its file says.")] = None,
-    provider: Annotated[str, typer.Option(help="Provider (name or id) that answers for it, in place of weights.")] = "",
-    provider_model: Annotated[str, typer.Option(help="The provider's own name for it.")] = "",
-    first_byte_timeout: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds until an answer must begin; left out: the node's setting.")
-    ] = None,
-    idle_timeout: Annotated[
-        float | None, typer.Option(min=0.1, help="Seconds that an answer may pause; left out: the node's setting.")
-    ] = None,
-    sha256: Annotated[str, typer.Option(help="SHA-256 that the weights must have.")] = "",
-    engine: Annotated[str, typer.Option(help="llama.cpp or vllm.")] = "llama.cpp",
-    context: Annotated[
-        int, typer.Option(min=0, help="Tokens per request; 0: 4096, or fewer if trained for fewer.")
-    ] = 0,
-    slots: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 1,
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: what the node says.")] = 0,
-    memory: Annotated[str, typer.Option(help="Memory to reserve, such as 2GiB; 0: estimated.")] = "0",
-    node: Annotated[list[str] | None, typer.Option(help="Only node it may run on; may be repeated.")] = None,
-    gpus_per_node: model_resources.Gpus = None,
-    tp: model_resources.Tp = None,
-    pp: model_resources.Pp = None,
-    card_class: model_resources.Classes = None,
-    card_memory: model_resources.CardMemory = "",
-    label: model_resources.Labels = None,
-    arg: Annotated[list[str] | None, typer.Option(help="Further argument of the engine; may be repeated.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the engine; may be repeated.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Add a model with its first profile; it starts at once, unless --disabled. Or one that a --provider answers for."""
-    if bool(weights) == bool(provider):
-        raise CliError(ExitCode.USAGE, "name the file of its weights, or --provider and --provider-model")
-    model_orders.vet_class(klass or model_orders.DEFAULT)
-    body: dict[str, Any] = {"name": name, "description": description, "enabled": not disabled}
-    optional = {"replicas": replicas, "max_replicas": max_replicas, "rest_after": rest_after,
-                "priority_class": None if klass in ("", model_orders.DEFAULT) else klass, "embeddings": embeddings, "first_byte_timeout": first_byte_timeout,
-                "idle_timeout": idle_timeout}  # fmt: skip
-    body.update({field: value for field, value in optional.items() if value is not None})
-    if provider:
-        for option, value in {"--max": max_replicas, "--sha256": sha256, "--context": context, "--threads": threads, "--node": node, "--arg": arg,
-                              "--env": env, "--gpus-per-node": gpus_per_node, "--tp": tp, "--pp": pp, "--label": label,
-                              "--card-class": card_class, "--card-memory": card_memory}.items():  # fmt: skip
-            if value:
-                raise CliError(ExitCode.USAGE, f"{option} is for weights that nodes run: leave it out with --provider")
-        row = api().post("models", {**body, "provider": provider, "provider_model": provider_model})
-        print_json(row) if as_json else print(f"Added {row['name']} ({row['id']}).")
-        return
-    reserve = model_resources.size("--memory", memory)
-    cards = model_resources.way(
-        gpus_per_node=gpus_per_node, tp=tp, pp=pp, card_class=card_class, card_memory=card_memory, label=label
-    )
-    pairs = [item.partition("=") for item in env or []]
-    if any(not name or not equals for name, equals, _ in pairs):
-        raise CliError(ExitCode.USAGE, "--env: write NAME=VALUE")
-    profile = {"engine": engine, "context": context, "slots": slots, "threads": threads, "memory": reserve,
-               "nodes": node or [], "args": arg or [], "env": {name: value for name, _, value in pairs}, **cards}  # fmt: skip
-    body["weights_path"] = os.path.normpath(Path(weights).expanduser().absolute())
-    body["weights_sha256"], body["profile"] = sha256, profile
-    row = api().post("models", body)
-    if as_json:
-        print_json(row)
-        return
-    print(f"Added {row['name']} ({row['id']}).")
-    if engine == "llama.cpp" and not row["facts"]:
-        print(f"The server has no file {row['weights_path']}; the node that runs it must have one.", file=sys.stderr)
+app.command("add")(model_adding.add)
 
 
 @app.command()

@@ -39,11 +39,16 @@ def way(
     if card_memory:
         found["card_memory"] = size("--card-memory", card_memory)
     if label:
-        pairs = [text.partition("=") for text in ([] if label == ["any"] else label)]
-        if any(not name or not equals for name, equals, _ in pairs):
-            raise CliError(ExitCode.USAGE, "--label: write KEY=VALUE")
-        found["labels"] = {name: value for name, _, value in pairs}
+        found["labels"] = pairs("--label", "KEY=VALUE", [] if label == ["any"] else label)
     return found
+
+
+def pairs(option: str, shape: str, texts: list[str]) -> dict[str, str]:
+    """What such texts name, by the part before their first `=`; `shape` says in a refusal how to write one."""
+    found = [text.partition("=") for text in texts]
+    if any(not name or not equals for name, equals, _ in found):
+        raise CliError(ExitCode.USAGE, f"{option}: write {shape}")
+    return {name: value for name, _, value in found}
 
 
 def size(option: str, text: str) -> int:

@@ -87,7 +87,7 @@ def test_what_a_scope_holds_is_the_sum_of_its_models_and_of_the_scopes_beneath()
         ({"state": ReplicaState.FAILED}, False),
     ],
 )
-def test_what_counts_is_what_holds_room_and_can_come_to_serve(fields, counts) -> None:
+def test_what_counts_is_what_holds_room_and_can_come_to_serve(fields: dict[str, Any], counts: bool) -> None:
     node, model = cards_node(), owned("chat", "p1")
     world = World(
         models=(model,), nodes=(node,), replicas=(on(model, node, 0, **fields),), scopes=tree(p1={"limit": cards(1)})
@@ -147,7 +147,7 @@ def test_up_to_its_limit_a_model_starts() -> None:
         (Amount(cores=6, memory=8 * GIB, cards=(("L4", 3),)), 2),
     ],
 )
-def test_each_part_of_a_limit_is_one(limit, starts) -> None:
+def test_each_part_of_a_limit_is_one(limit: Amount, starts: int) -> None:
     world = World(models=(owned("chat", "p1", base=3),), nodes=(cards_node(),), scopes=tree(p1={"limit": limit}))
     assert len(reconcile(world, 0.0).ops) == starts
 
@@ -220,7 +220,9 @@ def may_take(ledger: Ledger, victim: ReplicaView, owner: str) -> bool:
         ({"p1": {"guarantee": Amount(cards=(("L4", 1),), cores=4)}}, ["p1", "p1"], 0, "p4", True),  # a card is borrowed
     ],
 )
-def test_a_replica_within_a_guarantee_is_not_taken_for_another_scope(amounts, owners, victim, taker, may) -> None:
+def test_a_replica_within_a_guarantee_is_not_taken_for_another_scope(
+    amounts: dict[str, dict[str, Amount]], owners: list[str], victim: int, taker: str, may: bool
+) -> None:
     ledger, replicas, _, _ = picture(amounts, *owners)
     assert may_take(ledger, replicas[victim], taker) is may
 
@@ -263,7 +265,9 @@ def test_one_that_is_told_to_stop_is_not_what_a_guarantee_lives_on() -> None:
         ({"p4": {"guarantee": Amount(cards=(("L4", 1),), cores=1)}}, ["p1"], "p4", False),  # two cores are beyond it
     ],
 )
-def test_what_is_borrowed_is_taken_back_for_a_scope_within_its_own(amounts, owners, taker, may) -> None:
+def test_what_is_borrowed_is_taken_back_for_a_scope_within_its_own(
+    amounts: dict[str, dict[str, Amount]], owners: list[str], taker: str, may: bool
+) -> None:
     ledger, replicas, _, _ = picture(amounts, *owners)
     assert (ground(ledger, replicas[0], owned("taker", taker)) is Ground.BORROWED) is may
 
@@ -278,7 +282,9 @@ def test_what_is_borrowed_is_taken_back_for_a_scope_within_its_own(amounts, owne
         (Amount(cores=3), 2, {"cores": 1, L4: 2 * WHOLE}),
     ],
 )
-def test_borrowed_is_what_is_held_beyond_the_guarantee(guarantee, replicas, borrowed) -> None:
+def test_borrowed_is_what_is_held_beyond_the_guarantee(
+    guarantee: Amount | None, replicas: int, borrowed: dict[str, int]
+) -> None:
     amounts = {"p1": {"guarantee": guarantee} if guarantee else {"limit": cards(9)}}
     ledger, _, _, _ = picture(amounts, *["p1"] * replicas)
     assert ledger.borrowed("p1") == borrowed

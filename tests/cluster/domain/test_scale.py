@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.domain.board import Board
 from cluster.domain.reconcile import reconcile
-from cluster.domain.scale import beyond_base, load_of, scaled
+from cluster.domain.scale import load_of, scaled
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ReplicaView, Standing, World
 from llmgw_site.lib.units import GIB
@@ -180,15 +180,6 @@ def test_the_reconciler_adds_a_grown_replica_and_takes_that_one_back() -> None:
     world = applied(world, reconcile(world, T + 10))
     world = applied(world, reconcile(world, T + 610))
     assert [item.id for item in world.replicas if item.run] == [first.id]
-
-
-def test_beyond_the_base_stand_those_that_were_added_under_load() -> None:
-    model = with_standing(grown=1)
-    base, grown = one(slot=0), one(slot=1, grown=True)
-    assert beyond_base(board(model, base, grown), model) == [grown]
-    assert beyond_base(board(model, grown), model) == []  # the base one is gone: nothing is beyond it
-    other = one(slot=2)
-    assert beyond_base(board(model, base, other), model) == [base]
 
 
 def test_a_pressure_that_broke_off_begins_anew_after_a_quarter_of_the_minute() -> None:
