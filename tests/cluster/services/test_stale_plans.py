@@ -70,6 +70,7 @@ class Town:
         for name in self.NAMES:
             a_model_row(name, replicas=2, organisation=self.owner, profile={"memory": GIB, "threads": 1})
         self.over = threading.Event()
+        self.looked = threading.Condition()
         self.committed = self.late = self.put_off = 0
 
     def planner(self, number: int) -> Callable[[], None]:
@@ -77,23 +78,34 @@ class Town:
             dice = random.Random(f"{self.seed} planner {number}")
             while not self.over.is_set():
                 plan = planned()
-                time.sleep(dice.choice((0.0, 0.0, 0.01, 0.05)))  # what a lost lease is: a picture of before
-                try:
-                    applied = apply.commit(plan)
-                except (IntegrityError, OperationalError) as error:
-                    if "deadlock" in str(error):
-                        raise
-                    self.put_off += 1  # a row went while a plan about it was written, or SQLite is busy: the next look
-                    continue
-                self.committed += len(applied.done)
-                self.late += len(applied.refused)
+                # the pause is what is tested: of one that lost its lease comes a picture of before
+                time.sleep(dice.choice((0.0, 0.0, 0.01, 0.05)))
+                self.commit(plan)
+                with self.looked:
+                    self.looked.notify_all()
 
         return work
+
+    def commit(self, plan: Plan) -> None:
+        try:
+            applied = apply.commit(plan)
+        except (IntegrityError, OperationalError) as error:
+            if "deadlock" in str(error):
+                raise
+            self.put_off += 1  # a row went while a plan about it was written, or SQLite is busy: the next look
+            return
+        self.committed += len(applied.done)
+        self.late += len(applied.refused)
+
+    def after_a_look(self) -> None:
+        """Until one planner has ended a look; the other is anywhere in its own. For a while only: they may have failed."""
+        with self.looked:
+            self.looked.wait(1)
 
     def work(self) -> None:
         while not self.over.is_set():
             self.machines_work()
-            time.sleep(0.005)
+            self.after_a_look()
 
     def machines_work(self) -> None:
         order = {"pending": "starting", "starting": "ready"}
@@ -130,7 +142,7 @@ class Town:
                         quotas.put(actor=ACTOR, scope=self.owner, guarantee={}, limit={"cores": dice.randrange(3, 9)})
             except Refused:
                 pass
-            time.sleep(0.01)
+            self.after_a_look()
 
 
 @pytest.mark.parametrize("seed", range(3))

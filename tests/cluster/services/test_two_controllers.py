@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +18,7 @@ from cluster.domain.states import ReplicaState
 from cluster.models import ModelStanding, Replica
 from cluster.services import apply, maintenance
 from tests.cluster.rows import ACTOR, Machine, a_model_row, report, tick
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WORKERS = 3
@@ -101,6 +101,15 @@ def test_two_that_saw_different_moments_never_stop_two_for_one() -> None:
     assert Replica.objects.filter(run=True).count() == 1
 
 
+def somebody_waits_for_me() -> bool:
+    """Whether another connection waits for a lock that this one holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        return bool(cursor.fetchone()[0])
+
+
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="only PostgreSQL locks single rows")
 def test_a_model_that_is_deleted_while_a_plan_about_it_is_written_makes_neither_fail(
     monkeypatch: pytest.MonkeyPatch,
@@ -129,7 +138,7 @@ def test_a_model_that_is_deleted_while_a_plan_about_it_is_written_makes_neither_
         apply._written(model.id, grown=1)
         deleting.start()
         assert begun.wait(10)
-        time.sleep(0.5)  # the other waits for a lock: nothing tells when
+        wait_for(somebody_waits_for_me, seconds=10, what="the other to wait for a lock")
         start(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(apply, "_start", while_it_is_deleted)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from catalog.models import Model
@@ -160,10 +161,18 @@ def test_a_node_that_falls_silent_is_stale_then_offline_in_the_map(web: None) ->
 
 
 def test_a_busy_database_puts_the_tick_off_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.db import OperationalError
+    a_model_row()
+    Machine().heartbeat()
+    asked = []
 
     def busy(*args: Any) -> None:
+        asked.append(args)
         raise OperationalError("database is locked")
 
-    monkeypatch.setattr(reconcile.apply, "commit", busy)
+    with monkeypatch.context() as patched:
+        patched.setattr(reconcile.apply, "commit", busy)
+        reconcile.reconcile()
+    assert len(asked) == 1
+    assert not Replica.objects.exists()
     reconcile.reconcile()
+    assert Replica.objects.count() == 1
