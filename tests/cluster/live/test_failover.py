@@ -15,7 +15,7 @@ import pytest
 from routing.domain.way import FORWARDED
 from routing.gateway.membership import Marks
 from tests.cluster.harness.calls import call
-from tests.cluster.harness.cluster import CONNECT, EXTERNAL, FIRST_BYTE, MODEL, SKIP, Cluster
+from tests.cluster.harness.cluster import CONNECT, EXTERNAL, FIRST_BYTE, MODEL, REFRESH, SKIP, Cluster
 from tests.cluster.live.test_chat import INFERENCE, ROUTERS, an_id
 from tests.processes import fair, wait_for
 
@@ -38,6 +38,11 @@ def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_whi
     cluster = one_router
     strategy = "/api/v1/router/strategy"
     assert cluster.admin("PUT", strategy, via="r1", json={"strategy": "round_robin"}).status_code == 200
+    wait_for(
+        lambda: {(row["serving_state"], row["down_for_s"]) for row in peers(cluster).values()} == {("ready", None)},
+        seconds=fair(3 * REFRESH),
+        what="each node to be one that is chosen",
+    )
     cluster["i1"].link.set(mode)
     cluster["i1"].link.reset()  # only new connections tell what cannot be reached
     names = [an_id() for _ in range(8)]
@@ -46,6 +51,7 @@ def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_whi
         assert answer.status_code == 200, answer.text
     went = [set(cluster.went(name)) & INFERENCE for name in names]
     assert all(len(nodes) == 1 and "i1" not in nodes for nodes in went)
+    assert peers(cluster)["i1"]["down_for_s"] is not None  # by a request in its turn, or by a look that came before it
     cluster["i1"].link.set("open")
     time.sleep(SKIP)  # the time that it is skipped is what is tested
     names = [an_id() for _ in range(12)]
