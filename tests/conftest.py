@@ -22,7 +22,7 @@ settings.register_profile("ci", max_examples=100, deadline=None, print_blob=True
 settings.register_profile("prove", max_examples=5000, deadline=None, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
-pytest_plugins = ["tests.stack"] if Path(__file__).with_name("stack.py").exists() else []
+pytest_plugins = ["tests.stack", "tests.hub.stocked"]
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server", "admin_client", "admin_user"}
 PROVE_WITHIN = 3000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,24 +11,8 @@ import pytest
 from tests.api.calls import Caller, a_caller
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
-from tests.hub.serve import running
-from tests.hub.stocked import stocked
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Hub]:
-    with running() as hub:
-        yield stocked(hub)
-
-
-@pytest.fixture
-def hub(serving: Hub, settings: Any) -> Hub:
-    serving.faults.reset()
-    serving.seen.clear()
-    settings.CONFIG = replace(settings.CONFIG, registry=serving.base, private_addresses=True)
-    return serving
 
 
 @pytest.fixture
@@ -37,7 +20,7 @@ def caller() -> Caller:
     return a_caller(superuser=True)
 
 
-def test_repositories_are_found_page_by_page(hub: Hub, caller: Caller) -> None:
+def test_repositories_are_found_page_by_page(stocked_hub: Hub, caller: Caller) -> None:
     first = caller("GET", "registry/models?search=org&limit=2").body
     assert [item["id"] for item in first["results"]] == ["org/tiny-GGUF", "org/tiny"]
     assert (first["results"][0]["formats"], first["results"][0]["downloads"]) == (["gguf"], 10)
@@ -47,9 +30,9 @@ def test_repositories_are_found_page_by_page(hub: Hub, caller: Caller) -> None:
     assert [item["id"] for item in found["results"]] == ["org/tiny"]
 
 
-def test_a_repository_with_the_models_that_its_files_make(hub: Hub, caller: Caller) -> None:
+def test_a_repository_with_the_models_that_its_files_make(stocked_hub: Hub, caller: Caller) -> None:
     found = caller("GET", "registry/models/org/tiny-GGUF").body
-    assert found["commit"] == hub.repos["org/tiny-GGUF"].head
+    assert found["commit"] == stocked_hub.repos["org/tiny-GGUF"].head
     assert [(item["name"], item["quantization"], len(item["files"])) for item in found["sets"]] == [
         ("tiny-F16.gguf", "F16", 1), ("tiny-Q8_0.gguf", "Q8_0", 1),
     ]  # fmt: skip
@@ -57,7 +40,7 @@ def test_a_repository_with_the_models_that_its_files_make(hub: Hub, caller: Call
     assert len(found["sets"][0]["files"][0]["sha256"]) == 64
 
 
-def test_a_plan_says_for_every_file_how_it_would_run_here(hub: Hub, caller: Caller) -> None:
+def test_a_plan_says_for_every_file_how_it_would_run_here(stocked_hub: Hub, caller: Caller) -> None:
     Machine("one").heartbeat()
     found = caller("GET", "registry/models/org/tiny-GGUF/plan?slots=2").body
     assert (found["facts"]["layers"], found["facts"]["heads"]) == (2, 4)
@@ -66,12 +49,12 @@ def test_a_plan_says_for_every_file_how_it_would_run_here(hub: Hub, caller: Call
     assert (way["engine"], way["gpu_class"], way["slots"], way["free_now"]) == ("llama.cpp", "", 2, True)
     assert [item["node"] for item in way["takes"]] == ["one"]
     assert way["context"] == way["context_max"] == 4096
-    assert hub.sent() < 300_000  # one header, of the smallest file
+    assert stocked_hub.sent() < 300_000  # one header, of the smallest file
     one = caller("GET", "registry/models/org/tiny-GGUF/plan?quantization=q8_0").body
     assert [item["name"] for item in one["variants"]] == ["tiny-Q8_0.gguf"]
 
 
-def test_what_fits_nowhere_is_told_with_its_reason(hub: Hub, caller: Caller) -> None:
+def test_what_fits_nowhere_is_told_with_its_reason(stocked_hub: Hub, caller: Caller) -> None:
     Machine("one").heartbeat()
     found = caller("GET", "registry/models/org/tiny/plan").body
     assert found["variants"][0]["ways"] == []
@@ -99,22 +82,22 @@ def test_what_fits_nowhere_is_told_with_its_reason(hub: Hub, caller: Caller) -> 
         ("registry/models?limit=101", 400, "invalid_value"),
     ],
 )
-def test_what_cannot_be_had_is_refused(hub: Hub, caller: Caller, path: str, status: int, code: str) -> None:
+def test_what_cannot_be_had_is_refused(stocked_hub: Hub, caller: Caller, path: str, status: int, code: str) -> None:
     answer = caller("GET", path)
     assert (answer.status, answer.body["error"]["code"]) == (status, code)
 
 
-def test_a_registry_out_of_order_is_no_defect_of_ours(hub: Hub, caller: Caller, settings: Any) -> None:
-    hub.faults.rate_limits = 1
+def test_a_registry_out_of_order_is_no_defect_of_ours(stocked_hub: Hub, caller: Caller, settings: Any) -> None:
+    stocked_hub.faults.rate_limits = 1
     assert caller("GET", "registry/models").status == 429
-    hub.faults.login_page = True
+    stocked_hub.faults.login_page = True
     assert caller("GET", "registry/models").body["error"]["code"] == "registry_answer_bad"
     settings.CONFIG = replace(settings.CONFIG, private_addresses=False)
     assert caller("GET", "registry/models").body["error"]["code"] == "address_refused"
 
 
-def test_only_who_may_add_models_asks_the_registry(hub: Hub) -> None:
+def test_only_who_may_add_models_asks_the_registry(stocked_hub: Hub) -> None:
     caller = a_caller("reader", "catalog.view_model", "cluster.view_node")
     for path in ("registry/models", "registry/models/org/tiny", "registry/models/org/tiny/plan"):
         assert caller("GET", path).status == 403
-    assert hub.seen == []
+    assert stocked_hub.seen == []

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
+from tests.hub.serve import running
 from tests.tiny import tiny_gguf
 
 
@@ -19,4 +26,20 @@ def stocked(hub: Hub) -> Hub:
     hub.add(Repo("org/gated", gated="manual", downloads=5)).commit({"m-Q8_0.gguf": small})
     hub.add(Repo("org/broken", downloads=1)).commit({"m-Q8_0.gguf": b"no model" * 4000})
     hub.add(Repo("org/words", downloads=0)).commit({"README.md": b"#"})
+    return hub
+
+
+@pytest.fixture(scope="module")
+def serving_stocked_hub() -> Iterator[Hub]:
+    with running() as hub:
+        yield stocked(hub)
+
+
+@pytest.fixture
+def stocked_hub(serving_stocked_hub: Hub, settings: Any) -> Hub:
+    """The registry that the settings name; it has seen nothing yet."""
+    hub = serving_stocked_hub
+    hub.faults.reset()
+    hub.seen.clear()
+    settings.CONFIG = replace(settings.CONFIG, registry=hub.base, private_addresses=True)
     return hub

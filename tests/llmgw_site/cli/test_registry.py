@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
-from tests.hub.serve import running
-from tests.hub.stocked import stocked
 from tests.llmgw_site.cli.conftest import Llmgw
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def hub(settings: Any) -> Iterator[Hub]:
-    with running() as hub:
-        settings.CONFIG = replace(settings.CONFIG, registry=hub.base, private_addresses=True)
-        yield stocked(hub)
-
-
-def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, hub: Hub) -> None:
+def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, stocked_hub: Hub) -> None:
     Machine("one").heartbeat()
     found = llmgw("model", "search", "tiny")
     assert (found.code, found.err) == (0, "")
@@ -37,7 +25,7 @@ def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, hu
         "org/broken",
     ]
     files = llmgw("model", "files", "org/tiny-GGUF")
-    assert f"org/tiny-GGUF at {hub.repos['org/tiny-GGUF'].head[:12]}, licence apache-2.0." in files.out
+    assert f"org/tiny-GGUF at {stocked_hub.repos['org/tiny-GGUF'].head[:12]}, licence apache-2.0." in files.out
     assert "tiny-Q8_0.gguf" in files.out
     assert "Projector mmproj-F16.gguf" in files.out
     plan = llmgw("model", "plan", "org/tiny-GGUF", "--quant", "F16", "--context", "2048")
@@ -48,12 +36,12 @@ def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, hu
     assert json.loads(llmgw("model", "plan", "org/tiny-GGUF", "--json").out)["repository"] == "org/tiny-GGUF"
 
 
-def test_nothing_found_and_what_is_refused_are_told(llmgw: Llmgw, hub: Hub) -> None:
+def test_nothing_found_and_what_is_refused_are_told(llmgw: Llmgw, stocked_hub: Hub) -> None:
     assert llmgw("model", "search", "nothing-like-it").out == "Nothing found: try fewer words.\n"
     assert "It is gated" in llmgw("model", "files", "org/gated").out
     gated = llmgw("model", "plan", "org/gated")
     assert gated.code != 0
-    assert f"ask for access at {hub.base}/org/gated" in gated.err
+    assert f"ask for access at {stocked_hub.base}/org/gated" in gated.err
     wrong = llmgw("model", "plan", "org/tiny-GGUF", "--quant", "Q2_K")
     assert "it has F16, Q8_0" in wrong.err
     nowhere = llmgw("model", "plan", "org/tiny-GGUF")
