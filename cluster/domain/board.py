@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
+from cluster.domain.moving import why_to_move
 from cluster.domain.room import Room, fetches, kind_of
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Standing, World, state_of, why_to_move
+from cluster.domain.types import Claim, ModelView, NodeView, ReplicaView, Standing, World, state_of
 
 
 class Watcher(Protocol):
@@ -105,10 +106,13 @@ class Board:
         return state_of(replica, room.node if room is not None else None)
 
     def to_move(self, replica: ReplicaView) -> str:
+        """Why a replica shall leave a node of those that it is on; empty if it may stay."""
         room, model = self.rooms.get(replica.node_id), self.model(replica.model_id)
-        if room is not None and not room.drains and not replica.code and (model is None or not model.pinned):
+        alone = len(replica.shares) < 2
+        if room is not None and alone and not room.drains and not replica.code and (model is None or not model.pinned):
             return ""  # as nearly always; it is asked of each replica
-        return why_to_move(replica, room.node if room is not None else None, model)
+        rooms = [self.rooms[node_id] for node_id in _nodes_of(replica) if node_id in self.rooms]
+        return next((why for item in rooms if (why := why_to_move(replica, item, model))), "")
 
     def as_world(self) -> World:
         """The picture as a world of its own."""
@@ -213,4 +217,4 @@ _Change = tuple[ReplicaView | None, ReplicaView | None, bool] | tuple[str, Claim
 
 
 def _nodes_of(replica: ReplicaView) -> Iterable[str]:
-    return {replica.node_id, *(share.node_id for share in replica.shares)}
+    return dict.fromkeys((replica.node_id, *(share.node_id for share in replica.shares)))

@@ -1,7 +1,8 @@
 """A request for a model that nobody serves: how the attempt to bring it up stands, and what the request is told.
 
-It is at rest; or it always runs, and no replica of it is ready. For both, a request is one fresh attempt. An attempt is named by its time (Unix seconds of the database's clock). It ends with a ready replica, with a start that
-failed, or with a look of the reconciler, later than it, that found no place.
+It is at rest; or it always runs, and no replica of it is ready. For both, a request is one fresh attempt. An attempt is
+named by its time (Unix seconds of the database's clock). It ends with a ready replica, with a start that failed, or with a
+look of the reconciler, later than it, that found no place.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def verdict(
     1. it cannot be asked for                            UNWANTED
     2. a replica is ready                                READY
     3. it is parked                                      PARKED, with the cause
-    4. one is on its way, or died a moment ago           STARTING
+    4. one is on its way, died a moment ago, or waits
+       for memory of its cards to come back              STARTING
     5. room is being made, or its own last one leaves    WAITING
     6. one failed to start                               FAILED, with what its node says
     7. a look later than the attempt found no place      NOWHERE, with what it found
@@ -86,7 +88,7 @@ def verdict(
         return Verdict(stage=Stage.READY)
     if model.standing.parked_at is not None:  # 3
         return Verdict(stage=Stage.PARKED, code="model_parked", message=found.parked)
-    if any(state in COMING or (state is ReplicaState.BACKOFF and item.code == DIED) for item, state in mine):  # 4
+    if any(state in COMING or _again_soon(item, state) for item, state in mine):  # 4
         return Verdict(stage=Stage.STARTING)
     leaving = any(not item.run and state is not ReplicaState.STOPPED for item, state in there)
     if found.claimed or leaving:  # 5
@@ -98,6 +100,10 @@ def verdict(
     if found.code and found.why_at is not None and found.why_at >= attempt:  # 7
         return Verdict(stage=Stage.NOWHERE, code=found.code, message=found.message)
     return Verdict(stage=Stage.WAITING)  # 8
+
+
+def _again_soon(replica: ReplicaView, state: ReplicaState) -> bool:
+    return state is ReplicaState.BACKOFF and (replica.code == DIED or replica.settles)
 
 
 def attempt_for(model: ModelView, found: Found, stage: Stage, now: float) -> float:

@@ -227,6 +227,9 @@ NOTHING_STARTED = frozenset(
 """Codes of a node that could not even begin, and looks again by itself."""
 HAD_STARTED = frozenset({"engine_died", "engine_unresponsive", "engine_wedged"})
 """Codes of an engine that was ready before it failed, whether or not a report said so in between."""
+SETTLED = 5
+"""Starts in a row that found a card's memory taken, after which it is not that of an engine that has just ended: with the
+pauses of its node that is half a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +287,12 @@ class ReplicaView:
     def held_up(self) -> bool:
         """Whether it could not even begin, and its node waits before it looks again."""
         return self.state in (ReplicaState.BACKOFF, ReplicaState.FAILED) and self.code in NOTHING_STARTED
+
+    @property
+    def settles(self) -> bool:
+        """Whether memory of its cards may still be coming back from an engine that has ended: its node looks again soon."""
+        taken = self.state is ReplicaState.BACKOFF and self.code == "card_memory_taken"
+        return taken and self.attempt - self.proven < SETTLED
 
     @property
     def reserved(self) -> int:
@@ -372,9 +381,6 @@ class World:
     def state(self, replica: ReplicaView) -> ReplicaState:
         return state_of(replica, self.node(replica.node_id))
 
-    def to_move(self, replica: ReplicaView) -> str:
-        return why_to_move(replica, self.node(replica.node_id), self.model(replica.model_id))
-
 
 def state_of(replica: ReplicaView, node: NodeView | None) -> ReplicaState:
     """The replica's state, or LOST while its node is offline, runs no inference module, or was removed.
@@ -384,35 +390,6 @@ def state_of(replica: ReplicaView, node: NodeView | None) -> ReplicaState:
     gone = not replica.run and replica.state is ReplicaState.STOPPED
     lost = node is None or node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
     return ReplicaState.LOST if lost and not gone else replica.state
-
-
-def why_to_move(replica: ReplicaView, node: NodeView | None, model: ModelView | None) -> str:
-    """Why a replica shall leave the place where it is; empty if it may stay.
-
-    1. its node is drained
-    2. it uses a card that is drained
-    3. its profile may no longer run on its node
-    4. its engine cannot begin, since the weights have gone from there
-    """
-    if node is None:
-        return ""
-    if node.drained:  # 1
-        return f"node {node.name} is {node.maintenance_words}"
-    if replica.cards:  # 2
-        drained = {card.uuid for card in node.cards if card.maintenance == Maintenance.DRAINED}
-        for uuid in replica.cards:
-            if uuid in drained:
-                return f"card {uuid} of node {node.name} is drained"
-    profile = model.profile(replica.profile_id) if model else None
-    if profile is not None and not profile.may_run_on(node):  # 3
-        return f"profile {profile.name} may run only on {', '.join(profile.nodes)}"
-    refused = replica.code in _NO_WEIGHTS and replica.state is ReplicaState.BACKOFF
-    if refused and model is not None and model.weights in node.lacks:  # 4
-        return f"node {node.name} does not say that it has {model.weights}"
-    return ""
-
-
-_NO_WEIGHTS = frozenset({"weights_missing", "weights_changed"})
 
 
 def _grouped(replicas: Iterable[ReplicaView], key: Callable[[ReplicaView], str]) -> dict[str, list[ReplicaView]]:

@@ -46,7 +46,7 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
 
 def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
-    the very cards that it uses: they are its node's matter (`World.to_move`). How many they are, of which classes, and how
+    the very cards that it uses: they are its node's matter (`domain.moving`). How many they are, of which classes, and how
     much of them was declared is."""
     told = to_dict(serve)
     for name in ("memory", "v", "cards", "card_memory", "card_base", "card_layers"):

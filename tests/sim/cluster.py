@@ -228,7 +228,8 @@ class Cluster:
         assert model is not None
         able = [r for r in there if r.run and r.state is not ReplicaState.FAILED and _can_serve(before.node(r.node_id))]
         current = {profile.digest for profile in model.profiles}
-        moving = any(before.to_move(r) or r.digest not in current for r in able)
+        board = Board(before)
+        moving = any(board.to_move(r) or r.digest not in current for r in able)
         assert len(able) < model.target + moving, f"{op}: {len(able)} of {model.target} are there"
 
     def _nudge(self, name: str, controller: str) -> None:

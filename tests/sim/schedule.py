@@ -251,10 +251,11 @@ class Schedule:
                 left = [r for r in world.of_model(model.id) if not (replaced and world.state(r) is ReplicaState.FAILED)]
                 assert len(left) == model.target, f"{model.name}: something useless is left"
         stuck = {wait.replica_id for wait in plan.waits if wait.code == "waiting_to_move"}
+        board = Board(world)
         for replica in world.replicas:
             assert replica.run, f"{replica.id} stays for ever"
             serves = world.state(replica) not in (ReplicaState.LOST, ReplicaState.FAILED)
-            assert not (serves and world.to_move(replica)) or replica.id in stuck, replica
+            assert not (serves and board.to_move(replica)) or replica.id in stuck, replica
         for node in self.cluster.nodes.values():
             here = {
                 (r.id, r.generation) for r in world.on_node(node.id) if world.state(r) is READY

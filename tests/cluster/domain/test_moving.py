@@ -1,0 +1,184 @@
+"""A replica whose engine does not start because its node has lost what it needs moves to one that has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.domain.board import Board
+from cluster.domain.demand import Found, Stage, verdict
+from cluster.domain.explain import model_status
+from cluster.domain.plan import Start, Stop
+from cluster.domain.reconcile import reconcile
+from cluster.domain.states import ReplicaState
+from cluster.domain.types import NOTHING_STARTED, SETTLED, NodeView, ReplicaView, Share, World
+from llmgw_site.lib.units import GIB
+from tests.cluster.builders import READY, a_card, a_model, a_node, a_profile, a_replica, applied, nodes_work
+
+NOW = 1_000_000.0
+S = ReplicaState
+MODEL = a_model(profiles=(a_profile("gpu", cards=1, card_memory=20 * GIB),))
+FULL = a_card("GPU-0", foreign=22 * GIB)
+
+
+def gpu_node(name: str = "a", *cards: Any, **fields: Any) -> NodeView:
+    return a_node(name, cards=cards or (a_card(f"GPU-{name}"),), **fields)
+
+
+def stuck(node: NodeView, **fields: Any) -> ReplicaView:
+    """A replica on card GPU-0 of a node, which its node tries to start again and again."""
+    share = Share(node_id=node.id, memory=GIB, cards=(("GPU-0", 20 * GIB),))
+    values = {"state": S.BACKOFF, "code": "card_memory_taken", "attempt": SETTLED, "shares": (share,), **fields}
+    return a_replica(MODEL, node, **values)
+
+
+def why(node: NodeView, replica: ReplicaView, *others: NodeView) -> str:
+    return Board(World(models=(MODEL,), nodes=(node, *others), replicas=(replica,))).to_move(replica)
+
+
+@pytest.mark.parametrize(
+    ("node", "fields", "words"),
+    [
+        (gpu_node("a", FULL), {}, "other programs hold what it needs of card GPU-0 of node a"),
+        (gpu_node("a", FULL), {"state": S.STARTING, "attempt": SETTLED + 1}, "other programs hold"),  # it looks again
+        (gpu_node("a", FULL), {"attempt": SETTLED - 1}, ""),  # an engine's memory may still be coming back
+        (gpu_node("a", FULL), {"attempt": SETTLED + 2, "proven": 3}, ""),
+        (gpu_node("a", FULL), {"state": READY, "code": ""}, ""),
+        (gpu_node("a", a_card("GPU-0")), {}, ""),  # it is free again: the next start will do
+        (gpu_node("a", a_card("GPU-1")), {"code": "card_missing"}, "card GPU-0 of node a is not there any more"),
+        (gpu_node("a", a_card("GPU-0")), {"code": "card_missing"}, ""),  # the node tells it again
+        (gpu_node("a", a_card("GPU-0", problem="Xid 79")), {"code": "engine_start_failed"}, "card GPU-0 of node a: Xid 79"),
+        (gpu_node("a", a_card("GPU-0", problem="Xid 79")), {"code": "engine_died", "attempt": 2, "proven": 1}, ""),
+        (gpu_node("a", a_card("GPU-0", problem="Xid 79")), {"state": READY, "code": ""}, ""),  # it serves on
+        (gpu_node("a", a_card("GPU-0"), engines={}), {"code": "engine_missing"}, "node a has no llama.cpp"),
+        (
+            gpu_node("a", a_card("GPU-0"), engines={"llama.cpp": "no such file"}),
+            {"code": "engine_missing"},
+            "node a has no llama.cpp that can run: no such file",
+        ),
+        (gpu_node("a", a_card("GPU-0")), {"code": "engine_missing"}, ""),
+        (gpu_node("a", a_card("GPU-0")), {"code": "spawn_failed"}, ""),
+    ],
+)  # fmt: skip
+def test_it_leaves_where_its_node_says_what_has_gone(node: NodeView, fields: dict[str, Any], words: str) -> None:
+    found = why(node, stuck(node, **fields))
+    assert found.startswith(words) if words else not found
+
+
+@pytest.mark.parametrize("code", ["card_memory_taken", "card_missing", "engine_missing"])
+def test_it_is_placed_elsewhere_and_stopped_when_the_other_is_ready(code: str) -> None:
+    cards = {"card_memory_taken": FULL, "card_missing": a_card("GPU-1", memory=8 * GIB)}
+    node = gpu_node(
+        "a", cards.get(code, a_card("GPU-0")), engines={} if code == "engine_missing" else {"llama.cpp": ""}
+    )
+    world = World(models=(MODEL,), nodes=(node, gpu_node("b")), replicas=(stuck(node, code=code),))
+    kinds: list[type] = []
+    for _ in range(6):
+        plan = reconcile(world, NOW)
+        kinds += [type(op) for op in plan.ops if isinstance(op, (Start, Stop))]
+        world = nodes_work(applied(world, plan))
+    assert kinds == [Start, Stop]
+    assert [(item.node_id, item.state) for item in world.replicas] == [("node_b", READY)]
+
+
+def test_while_its_node_looks_again_its_successor_goes_on() -> None:
+    """Each new look is a start for a moment: that must not stop the one that takes its place."""
+    node = gpu_node("a", FULL)
+    world = World(models=(MODEL,), nodes=(node, gpu_node("b")), replicas=(stuck(node),))
+    world = applied(world, reconcile(world, NOW))
+    looks = replace(world.replicas[0], state=S.STARTING, attempt=SETTLED + 1)
+    assert reconcile(replace(world, replicas=(looks, world.replicas[1])), NOW).ops == ()
+
+
+def test_where_nobody_else_has_room_it_stays_and_says_both() -> None:
+    node = gpu_node("a", FULL)
+    world = World(models=(MODEL,), nodes=(node, a_node("b")), replicas=(stuck(node),))
+    plan = reconcile(world, NOW)
+    assert plan.ops == ()
+    status = model_status(world, plan, MODEL)
+    assert status.code == "waiting_to_move"
+    assert "other programs hold what it needs of card GPU-0" in status.reason
+    assert "b: the profile wants 1 card" in status.reason
+    freed = replace(world, nodes=(gpu_node("a", a_card("GPU-0")), world.nodes[1]))
+    assert reconcile(freed, NOW).ops == ()
+
+
+def test_it_may_move_to_another_card_of_its_node() -> None:
+    node = gpu_node("a", FULL, a_card("GPU-1"))
+    world = World(models=(MODEL,), nodes=(node,), replicas=(stuck(node),))
+    (op,) = reconcile(world, NOW).ops
+    assert isinstance(op, Start)
+    assert op.shares[0].cards == (("GPU-1", 20 * GIB),)
+
+
+def test_two_that_share_a_card_with_another_program_do_not_both_leave() -> None:
+    node = gpu_node("a", a_card("GPU-0", memory=80 * GIB, foreign=40 * GIB))
+    one = a_replica(MODEL, node, shares=stuck(node).shares)
+    two = stuck(node, slot=1)
+    model = replace(MODEL, base=2)
+    world = World(models=(model,), nodes=(node, gpu_node("b")), replicas=(one, two))
+    board = Board(world)
+    assert [bool(board.to_move(item)) for item in (one, two)] == [False, True]
+    for _ in range(6):
+        world = nodes_work(applied(world, reconcile(world, NOW)))
+    assert {(item.id == one.id, item.node_id) for item in world.replicas} == {(True, node.id), (False, "node_b")}
+
+
+def test_a_replica_over_several_nodes_leaves_when_one_of_them_is_drained() -> None:
+    one, two = gpu_node("a", fabric="ib"), gpu_node("b", fabric="ib", maintenance="drained")
+    shares = tuple(Share(node_id=node.id, memory=GIB, cards=((node.cards[0].uuid, GIB),)) for node in (one, two))
+    assert why(one, a_replica(MODEL, one, shares=shares), two) == "node b is drained for maintenance"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "stage"), [(1, Stage.STARTING), (SETTLED - 1, Stage.STARTING), (SETTLED, Stage.FAILED)]
+)
+def test_f41_a_request_waits_for_memory_that_comes_back_late(attempt: int, stage: Stage) -> None:
+    waiting = stuck(gpu_node("a", FULL), attempt=attempt)
+    assert verdict(MODEL, [(waiting, waiting.state)], Found(attempt_at=NOW), attempt=NOW).stage is stage
+
+
+# --- whatever does not start
+
+nodes = st.builds(
+    lambda name, card, engines, lacks: a_node(
+        name, engines=engines, cards=(replace(card, uuid=f"GPU-{name}"),), lacks=lacks, memory=64 * GIB
+    ),
+    st.sampled_from("ab"),
+    st.sampled_from([a_card(), a_card(foreign=22 * GIB), a_card(problem="Xid 79"), a_card(memory=8 * GIB)]),
+    st.sampled_from([{"llama.cpp": ""}, {"llama.cpp": ""}, {}]),
+    st.sampled_from([frozenset[str](), frozenset[str](), frozenset({"w"})]),
+)
+
+
+@given(
+    st.lists(nodes, min_size=1, max_size=2, unique_by=lambda node: node.name),
+    st.sampled_from([*sorted(NOTHING_STARTED), "engine_start_failed"]),
+    st.sampled_from([S.BACKOFF, S.STARTING]),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_one_that_is_to_move_is_moved_once_or_says_why_not(
+    found: list[NodeView], code: str, state: ReplicaState, attempt: int, old_card: bool
+) -> None:
+    model = replace(MODEL, weights="w", weights_size=5)
+    card = found[0].cards[0].uuid if not old_card else "GPU-gone"
+    share = Share(node_id=found[0].id, memory=GIB, cards=((card, 20 * GIB),))
+    first = a_replica(model, found[0], shares=(share,), state=state, code=code, attempt=attempt)
+    world = World(models=(model,), nodes=tuple(found), replicas=(first,))
+    moves = Board(world).to_move(first)
+    plan = reconcile(world, NOW)
+    starts = [op for op in plan.ops if isinstance(op, Start)]
+    if moves:
+        assert len(starts) == 1 or {wait.code for wait in plan.waits} & {"waiting_to_move", "model_parked"}
+        assert all((share.node_id, share.cards) != (op.node_id, op.shares[0].cards) for op in starts)
+    else:
+        assert starts == []
+    for step in range(8):
+        world = nodes_work(applied(world, plan))
+        plan = reconcile(world, NOW + step)
+    assert plan.ops == ()
