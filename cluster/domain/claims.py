@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cluster.domain.board import Board
+from cluster.domain.modules import Module
 from cluster.domain.room import card_margin, holds_room, margin
 from cluster.domain.states import NodeState
-from cluster.domain.types import Claim, Share
+from cluster.domain.types import Claim, NodeView, Share
 
 CLAIM_FOR = 330.0
 """Seconds that room is kept for a model: the longest that a replica in its way may drain, and some."""
@@ -48,6 +49,10 @@ def ended(board: Board, claim: Claim, now: float, *, enough: bool) -> str:
 def unreachable(board: Board, claim: Claim) -> str:
     """Why room that is kept will not be there even when all that are told to stop have gone; empty if it will be.
 
+    1. its node was removed, is offline or in maintenance, or runs no engines any more
+    2. a card of it is gone, out of use or in maintenance
+    3. others hold it again
+
     Memory that other programs hold does not count: that of an engine which ended comes back some seconds after it.
     """
     for share in claim.shares:
@@ -57,16 +62,31 @@ def unreachable(board: Board, claim: Claim) -> str:
     return ""
 
 
-def _taken(board: Board, claim: Claim, share: Share) -> str:
-    node = board.node(share.node_id)
+def _out(node: NodeView | None, share: Share) -> str:
+    """1, 2."""
     if node is None:
         return "its node was removed"
     if node.state is NodeState.OFFLINE or node.maintenance:
         return f"node {node.name} is {node.maintenance_words or 'offline'}"
-    memory, cores, cards = node.memory_total - margin(node), node.cores, dict[str, int]()
-    for card in node.cards:
-        if card.usable:
-            cards[card.uuid] = card.memory_total - card_margin(card)
+    if not node.runs(Module.INFERENCE):
+        return f"node {node.name} does not run the module inference any more"
+    cards = {card.uuid: card for card in node.cards}
+    for uuid, _ in share.cards:
+        card = cards.get(uuid)
+        if card is None:
+            return f"card {uuid} of node {node.name} is not there any more"
+        if not card.usable:
+            return f"card {uuid} of node {node.name} is {card.maintenance or f'out of use: {card.problem}'}"
+    return ""
+
+
+def _taken(board: Board, claim: Claim, share: Share) -> str:
+    node = board.node(share.node_id)
+    why = _out(node, share)
+    if why or node is None:
+        return why
+    memory, cores = node.memory_total - margin(node), node.cores  # 3
+    cards = {card.uuid: card.memory_total - card_margin(card) for card in node.cards}
     staying = [item.shares for item in board.on_node(node.id) if item.run and holds_room(item)]
     staying += [other.shares for other in board.claims if other.model_id != claim.model_id]
     for shares in staying:

@@ -14,6 +14,7 @@ CARD_MARGIN, CARD_MARGIN_SHARE = 512 * MIB, 0.04
 """Memory of a card that is never given to engines: the larger of the two (share of its total)."""
 _LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
 _FETCHING = frozenset({ReplicaState.PENDING, ReplicaState.BACKOFF})
+_SERVING = frozenset({ReplicaState.READY, ReplicaState.DRAINING})
 
 
 def margin(node: NodeView) -> int:
@@ -134,7 +135,7 @@ class Room:
             return
         if replica.state in _LOADING:
             self._loading += sign * share.memory
-        elif lifted:
+        elif lifted and replica.state in _SERVING:
             self._physical -= sign * share.memory
         self._hold(share, sign)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cluster.domain.claims import CLAIM_FOR, shortened
 from cluster.domain.draft import Draft
-from cluster.domain.place import NoPlace
+from cluster.domain.place import NoPlace, failed_there
 from cluster.domain.plan import Keep, Release, Remember, Start, Stop, Wait, old, running
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ReplicaView
@@ -31,8 +31,6 @@ def missing(draft: Draft, model: ModelView) -> NoPlace | None:
 
 def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
     """Start one more replica, or say why not."""
-    there = draft.board.of_model(model.id)
-    failed = {(item.node_id, item.digest) for item in there if item.state is ReplicaState.FAILED}
     if model.standing.parked_at is not None:
         return NoPlace(code="model_parked", message=parked_words(model))
     if model.asking:  # else all its replicas would go to the node that is the first to say
@@ -41,7 +39,7 @@ def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
         )
     claim = draft.board.claim_of(model.id)
     draft.board.claim(model.id, None)  # what is kept for it is for this
-    found = place_within(draft.placer, draft.ledger, model, failed=failed)
+    found = place_within(draft.placer, draft.ledger, model, failed=failed_there(draft.board, model))
     if isinstance(found, NoPlace):
         draft.board.claim(model.id, claim)
         if claim is not None and (shorter := shortened(draft.board, claim, draft.now)) != claim:
@@ -56,7 +54,7 @@ def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
         Start(
             model_id=model.id,
             profile_id=found.profile.id,
-            slot=free_slot(there),
+            slot=free_slot(draft.board.of_model(model.id)),
             digest=found.profile.digest,
             shares=found.shares,
             grown=_grows(draft, model),

@@ -12,7 +12,7 @@ from cluster.domain.claims import CLAIM_FOR, SETTLE, ended
 from cluster.domain.plan import Keep, Plan, Release, Remove, Start, Stop, recheck
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ReplicaView, Standing, World
+from cluster.domain.types import Claim, NodeView, ReplicaView, Share, Standing, World
 from cluster.domain.victims import GRACE
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import (
@@ -182,6 +182,40 @@ def test_room_is_kept_no_longer(changes: dict[str, Any], later: float, why: str)
     found = ended(board, claim, NOW + later, enough=False)
     assert (found == "") if not why else (why in found), found
     assert ended(board, claim, NOW, enough=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (a_node(cards=(a_card("GPU-0"),)), ""),
+        (a_node(cards=(a_card("GPU-0", foreign=24 * GIB),)), ""),  # memory that comes back late
+        (a_node(cards=(a_card("GPU-0"), a_card("GPU-1", problem="Xid 79"))), ""),
+        (a_node(cards=(a_card("GPU-0", problem="Xid 79"),)), "card GPU-0 of node one is out of use: Xid 79"),
+        (a_node(cards=(a_card("GPU-0", maintenance="cordoned"),)), "card GPU-0 of node one is cordoned"),
+        (a_node(cards=(a_card("GPU-1", memory=8 * GIB),)), "card GPU-0 of node one is not there any more"),
+        (a_node(cards=(a_card("GPU-0", memory=8 * GIB),)), "others hold it again on node one"),
+        (
+            a_node(cards=(a_card("GPU-0"),), modules=frozenset({"router"})),
+            "node one does not run the module inference any more",
+        ),
+    ],
+)
+def test_f68_room_of_a_card_that_is_out_is_kept_no_longer_and_others_are_asked(node: NodeView, why: str) -> None:
+    model = a_model("model", klass=HIGH, profiles=(a_profile("model", cards=1, card_memory=20 * GIB),))
+    share = Share(node_id=node.id, memory=GIB, cards=(("GPU-0", 20 * GIB),))
+    claim = Claim(model_id=model.id, shares=(share,), until=NOW + CLAIM_FOR)
+    low = a_model("low", klass=LOW, profiles=(a_profile("low", cards=1, card_memory=20 * GIB),))
+    other = a_node("two", cards=(a_card("GPU-2"),))
+    world = World(
+        models=(low, model), nodes=(node, other), replicas=(carded(other, low, {"GPU-2": 20}),), claims=(claim,)
+    )
+    assert ended(Board(world), claim, NOW, enough=False) == why
+    ops = reconcile(world, NOW).ops
+    assert [op.reason for op in ops if isinstance(op, Release)] == ([why] if why else [])
+    if why:
+        assert [(op.replica_id, op.for_model) for op in ops if isinstance(op, Stop)] == [
+            (world.replicas[0].id, model.id)
+        ]
 
 
 def test_a_claim_that_a_victim_took_back_is_released_and_others_are_asked() -> None:

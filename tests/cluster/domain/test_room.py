@@ -91,6 +91,15 @@ def test_one_that_is_imagined_to_be_gone_gives_back_what_its_engine_uses() -> No
     assert room.memory == 7 * GIB
 
 
+def test_one_that_has_failed_gives_back_only_what_it_was_promised() -> None:
+    """No engine of it is left, so nothing that the machine counts as used is its."""
+    room = Room(replace(NODE, memory_available=2 * GIB + 512 * MIB), 0)
+    failed = replica(state=ReplicaState.FAILED)
+    room.take(failed, SHARE, 1, lifted=False)
+    room.take(failed, SHARE, -1, lifted=True)
+    assert room.memory == 2 * GIB
+
+
 def test_room_that_is_kept_for_somebody_is_nobody_elses() -> None:
     room = Room(NODE, 0)
     before = left(room)
