@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.domain.limit_words import without_names
 from cluster.domain.modules import Module
 from cluster.domain.plan import Plan, Renew, Start
-from cluster.domain.quotas import without_names
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import ModelView, World
 from cluster.domain.waits import TAKEN, WAITING_FOR_TURN, parked_words

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from cluster.domain.amounts import CARDS, Cards, cards_of, of_amount, of_shares, short, words
+from cluster.domain.amounts import CARDS, Cards, cards_of, of_amount, of_shares
 from cluster.domain.board import Board
+from cluster.domain.limit_words import over_words
 from cluster.domain.room import holds_room
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Claim, ModelView, ReplicaView, ScopeView, Share
 
-NAMED = 6
-"""Models of a scope that a refusal names with what they hold; of the others their sum."""
 _NOTHING: Mapping[str, int] = {}
 _OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 
@@ -264,30 +261,10 @@ class Ledger:
         return self._cards
 
     def _over(self, model: ModelView, scope: ScopeView, key: str, more: int) -> str:
-        held, limit = self._taken(scope.id, key), self._limits[scope.id][key]
-        sums = [(self.held(item.id).get(key, 0), item.name) for item in self._models.get(scope.id, ())]
-        sums = sorted((pair for pair in sums if pair[0]), key=lambda pair: (-pair[0], pair[1]))
-        parts = [f"{name} {short(key, size)}" for size, name in sums[:NAMED]]
-        rest = sum(size for size, _ in sums[NAMED:])
-        kept = self._kept.get(scope.id, _NOTHING).get(key, 0)
-        parts += [f"others {short(key, rest)}"] if rest else []
-        parts += [f"kept for those that wait {short(key, kept)}"] if kept else []
-        told = f" ({', '.join(parts)})" if parts else ""
-        return (
-            f"the {scope.kind} {scope.name} may have at most {words(key, limit)}, it holds {short(key, held)}{told}, and "
-            f"one more replica of {model.name} takes {short(key, more)}: raise the limit with "
-            f"`llmgw quota set {shlex.quote(f'{scope.kind}:{scope.name}')}`, or let another of its models rest"
-        )
-
-
-_SUMS = re.compile(r"(, it holds [^()]*) \([^()]*\)(, and one more replica of )")
-_ADVICE = re.compile(r": raise the limit with `llmgw quota set .*?`, or let another of its models rest")
-
-
-def without_names(text: str) -> str:
-    """Words of a limit, alone or within others, for who asks for a model: the sums stay, other models' names go. No name
-    of a model has a bracket."""
-    return _ADVICE.sub(": an administrator can raise the limit", _SUMS.sub(r"\1\2", text))
+        held, kept = self.held(scope.id).get(key, 0), self._kept.get(scope.id, _NOTHING).get(key, 0)
+        models = [(item.name, self.held(item.id).get(key, 0)) for item in self._models.get(scope.id, ())]
+        limit = self._limits[scope.id][key]
+        return over_words(scope, key, limit=limit, held=held, kept=kept, models=models, name=model.name, more=more)
 
 
 def ledger_of(board: Board) -> Ledger:
