@@ -46,7 +46,7 @@ class Load:
         if self.waiting or self.ready < 2:
             return not self.waiting
         if self.capacity:
-            return self.in_flight <= REST_SHARE * (self.capacity - self.best)
+            return self.in_flight < REST_SHARE * (self.capacity - self.best)
         return self.in_flight <= self.slots - self.widest
 
 

@@ -36,7 +36,7 @@ def gauge(world: World, model: ModelView, load: Load, now: float) -> Gauge | Non
     if load.capacity:
         up, rest = load.capacity, REST_SHARE * (load.capacity - load.best)
         up_words = f"one more above {load.capacity:g} under way, as measured"
-        down_words = f"one less up to {rest:g} under way, {REST_SHARE:.0%} of what the others were measured to serve"
+        down_words = f"one less below {rest:g} under way, {REST_SHARE:.0%} of what the others were measured to serve"
     else:
         up, rest = float(load.slots + load.ready), float(load.slots - load.widest)
         up_words = "one more from 1 request that waits" + (

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cluster.domain import plan as plans
 from cluster.domain.board import Board
+from cluster.domain.parking import unparked
 from cluster.domain.plan import Op, Plan, Remember, Start, Stop, recheck
 from cluster.domain.reconcile import reconcile
 from cluster.domain.simulation.case import Case, Habits, Happening
@@ -15,7 +16,7 @@ from cluster.domain.simulation.dice import Dice
 from cluster.domain.simulation.figures import Figures
 from cluster.domain.simulation.machines import Machines
 from cluster.domain.simulation.watch import Violation, Watch
-from cluster.domain.types import Claim, Klass, ReplicaView, Standing, World
+from cluster.domain.types import Claim, Klass, ReplicaView, World
 
 EPOCH = 1_800_000_000.0
 """Unix time at which every run starts."""
@@ -139,16 +140,7 @@ class Simulation:
             profiles = tuple(replace(item, digest=f"{item.digest}+{self._changes}") for item in model.profiles)
             self.models[model.id] = replace(model, profiles=profiles)
         elif model is not None and what.kind == "model_retry":
-            plain = Standing()
-            standing = replace(
-                model.standing,
-                failures=0,
-                parked_at=None,
-                parked_digest=plain.parked_digest,
-                parked_code=plain.parked_code,
-                parked_message=plain.parked_message,
-            )
-            self.models[model.id] = replace(model, standing=standing)
+            self.models[model.id] = replace(model, standing=unparked(model.standing))
         elif model is not None and what.kind == "model_restart":
             names = tuple(item.name_now for item in self.replicas.values() if item.model_id == model.id and item.run)
             standing = replace(model.standing, restarting=names, in_place=bool(what.values.get("in_place")))

@@ -72,7 +72,7 @@ def test_measured_replicas_are_pressed_past_what_they_were_measured_to_serve(
 
 @pytest.mark.parametrize(
     ("in_flight", "quiet"),
-    [([7, 0], True), ([4, 3], True), ([8, 0], False), ([7, 7, 0], True), ([7, 7, 1], False), ([5], True)],
+    [([6, 0], True), ([3, 3], True), ([7, 0], False), ([7, 6, 0], True), ([7, 7, 0], False), ([5], True)],
 )
 def test_a_measured_replica_is_taken_back_only_if_the_rest_stay_under_seventy_percent(
     in_flight: list[int], quiet: bool
