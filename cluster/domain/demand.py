@@ -74,7 +74,8 @@ def verdict(
     3. it is parked                                      PARKED, with the cause
     4. one is on its way, died a moment ago, or waits
        for memory of its cards to come back              STARTING
-    5. room is being made, or its own last one leaves    WAITING
+    5. room is being made, its own last one leaves, or
+       one that failed is about to start anew            WAITING
     6. one failed to start                               FAILED, with what its node says
     7. a look later than the attempt found no place      NOWHERE, with what it found
     8. else                                              WAITING for that look
@@ -91,7 +92,7 @@ def verdict(
     if any(state in COMING or _again_soon(item, state) for item, state in mine):  # 4
         return Verdict(stage=Stage.STARTING)
     leaving = any(not item.run and state is not ReplicaState.STOPPED for item, state in there)
-    if found.claimed or leaving:  # 5
+    if found.claimed or leaving or any(model.restarts(item) for item, _ in mine):  # 5
         return Verdict(stage=Stage.WAITING)
     for item, state in mine:  # 6
         if state in (ReplicaState.BACKOFF, ReplicaState.FAILED):

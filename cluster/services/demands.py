@@ -8,14 +8,15 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from catalog.models import Model
-from cluster import selectors, signals
+from cluster import signals
 from cluster.domain import demand
 from cluster.domain.demand import Found, Stage, Verdict
 from cluster.domain.explain import public_words
 from cluster.domain.plan import Plan, Wait
-from cluster.domain.types import ModelView, Standing, World, state_of
+from cluster.domain.types import ModelView, World
 from cluster.domain.waits import ASKING_NODES, WAITING_FOR_TURN, parked_words
-from cluster.models import ModelStanding, Replica
+from cluster.models import ModelStanding
+from cluster.selectors.model import model_view, replicas_now
 from cluster.services.locks import plan_lock
 from cluster.wire import Demand, DemandAnswer
 from llmgw_site.lib.errors import Kind, Refused
@@ -114,16 +115,7 @@ def _used(model: ModelView, now: float) -> None:
 
 
 def _view(row: Model, standing: ModelStanding | None, now: float) -> tuple[ModelView, Found]:
-    """As much of a model as decides here: it is asked about each second, so its profiles stay unread."""
-    model = ModelView(
-        id=row.pk,
-        name=row.name,
-        enabled=row.enabled,
-        base=row.replicas,
-        most=row.max_replicas,
-        standing=selectors.standing_of(standing) if standing else Standing(),
-        external=row.external,
-    )
+    model = model_view(row, standing)
     if standing is None:
         return model, Found()
     return model, Found(
@@ -137,16 +129,7 @@ def _view(row: Model, standing: ModelStanding | None, now: float) -> tuple[Model
 
 
 def _verdict(model: ModelView, found: Found, attempt: float, now: float) -> Verdict:
-    rows = list(Replica.objects.filter(model_id=model.id).defer("serve", "log_tail", "why").select_related("node"))
-    states = []
-    if rows:
-        setup, (listening, _) = selectors.cluster_setup(), selectors.clock()
-        for row in rows:
-            gone = row.node.removed_at is not None
-            node = None if gone else selectors.node_view(row.node, setup, listening, now)
-            view = selectors.replica_view(row)
-            states.append((view, state_of(view, node)))
-    return demand.verdict(model, states, found, attempt=attempt)
+    return demand.verdict(model, replicas_now(model.id, now), found, attempt=attempt)
 
 
 def _answer(verdict: Verdict, attempt: float) -> DemandAnswer:

@@ -20,9 +20,10 @@ from cluster.domain.place import ranks
 from cluster.domain.plan import Keep, Plan, Start, running
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import ModelView, World
+from cluster.domain.types import ModelView, ReplicaView, World
 from cluster.domain.waits import parked_words
 from cluster.models import ModelStanding
+from cluster.selectors.model import model_view, replicas_now
 from cluster.services.locks import plan_lock
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -34,11 +35,11 @@ def restart(*, actor: str, model: Model, in_place: bool = False, why: str = "") 
     `in_place`: it stops first in any case. Raises Refused `model_parked` or `nothing_to_restart`.
     """
     with plan_lock():
-        rows.lock(model)  # who deletes it meanwhile comes before or after this, not in between
-        world, view = _now(model)
+        row = rows.lock(model)  # who deletes it meanwhile comes before or after this, not in between
+        view, replicas = _held(row, selectors.database_now())
         if view.standing.parked_at is not None:
             raise Refused(Kind.CONFLICT, "model_parked", parked_words(view))
-        names = tuple(sorted(item.name_now for item in world.of_model(view.id) if item.run))
+        names = tuple(sorted(item.name_now for item, _ in replicas if item.run))
         if not names or not view.target:
             text = f"no replica of {view.name} runs, so there is nothing to restart"
             raise Refused(Kind.CONFLICT, "nothing_to_restart", text)
@@ -56,16 +57,16 @@ def retry(*, actor: str, model: Model, why: str = "") -> None:
     2. replicas that failed, or that their node tries again after a pause: started anew at once
     """
     with plan_lock():
-        rows.lock(model)  # who deletes it meanwhile comes before or after this, not in between
-        world, view = _now(model)
+        row = rows.lock(model)  # who deletes it meanwhile comes before or after this, not in between
+        now = selectors.database_now()
+        view, replicas = _held(row, now)
         stuck = (ReplicaState.FAILED, ReplicaState.BACKOFF)
-        names = tuple(item.name_now for item in world.of_model(view.id) if item.run and world.state(item) in stuck)
+        names = tuple(item.name_now for item, state in replicas if item.run and state in stuck)
         was_parked = view.standing.parked_at is not None
         if not names and not was_parked:
             text = f"{view.name} is not parked, and no replica of it fails to start: there is nothing to try again"
             raise Refused(Kind.CONFLICT, "nothing_to_retry", text)
         fresh = unparked(view.standing)
-        now = selectors.database_now()
         _write(
             view,
             failures=0,
@@ -175,6 +176,12 @@ def _now(model: Model, *, waits: bool = True) -> tuple[World, ModelView]:
     if view is None:
         raise Refused(Kind.NOT_FOUND, "not_found", "This model was removed meanwhile.")
     return world, view
+
+
+def _held(row: Model, now: float) -> tuple[ModelView, list[tuple[ReplicaView, ReplicaState]]]:
+    """A model and its replicas, read under the plan lock: of the cluster no more, since nodes and planners wait meanwhile."""
+    standing = ModelStanding.objects.filter(model_id=row.pk).first()
+    return model_view(row, standing), replicas_now(row.pk, now)
 
 
 def _write(view: ModelView, **values: Any) -> None:

@@ -59,6 +59,17 @@ def test_an_engine_that_has_just_died_is_on_its_way_again() -> None:
     assert told(on_demand(), "backoff", code="engine_died").stage is Stage.STARTING
 
 
+@pytest.mark.parametrize(
+    ("restarting", "stage"), [(("r-0:1",), Stage.WAITING), (("r-0:2",), Stage.FAILED), ((), Stage.FAILED)]
+)
+def test_what_failed_and_is_about_to_start_anew_is_no_answer_any_more(
+    restarting: tuple[str, ...], stage: Stage
+) -> None:
+    model = on_demand(standing=Standing(asked_at=NOW, restarting=restarting))
+    for state in ("backoff", "failed"):
+        assert told(model, state, code="weights_changed", id="r-0").stage is stage
+
+
 def test_a_look_later_than_the_attempt_says_that_there_is_no_place() -> None:
     found = told(on_demand(), found=NO_ROOM)
     assert (found.stage, found.code, found.message) == (Stage.NOWHERE, "no_memory_now", "one: it needs 4 GiB")

@@ -12,7 +12,8 @@ from catalog.selectors import events_about
 from catalog.services import served
 from cluster import selectors
 from cluster.models import ModelStanding, Node, Replica
-from cluster.services import standing
+from cluster.services import demands, standing
+from cluster.wire import Demand
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB
 from tests.cluster.rows import ACTOR, Machine, a_model_row, a_ready_replica, report, tick
@@ -85,6 +86,24 @@ def test_retry_starts_a_failing_replica_anew_at_once() -> None:
     tick()
     row.refresh_from_db()
     assert (row.generation, row.state, row.attempt) == (2, "pending", 0)
+
+
+def test_a_request_right_after_a_retry_waits_for_it_and_hears_nothing_of_what_failed_before() -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "backoff", attempt=2, **BROKEN))
+    order = Demand(model=row.model.name)
+    assert demands.asked(order, now=selectors.database_now()).state == "failed"
+    standing.retry(actor=ACTOR, model=row.model)
+    assert demands.asked(order, now=selectors.database_now()).state == "waiting"
+
+
+@pytest.mark.parametrize("order", [standing.restart, standing.retry])
+def test_restart_and_retry_read_one_model_under_the_lock_and_not_the_cluster(order: Any, monkeypatch: Any) -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "backoff", attempt=2, **BROKEN))
+    monkeypatch.setattr(selectors, "world", None)
+    order(actor=ACTOR, model=row.model)
+    assert ModelStanding.objects.get().restarting == [f"{row.pk}:1"]
 
 
 def test_a_restart_makes_a_new_one_beside_and_is_forgotten_when_it_is_done() -> None:
