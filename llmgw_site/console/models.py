@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from catalog.choices import CLASSES
 from catalog.services import actors, served
@@ -22,34 +22,65 @@ from llmgw_site.lib.errors import Kind, Refused
 @require_http_methods(["GET", "HEAD"])
 def card(request: HttpRequest, model_id: str) -> HttpResponse:
     """One model. With `?parts` what changes alone."""
-    found = selectors.model_card(model_id)
-    if found is None:
-        raise Http404("There is no model with this id.")
-    context: dict[str, Any] = {
-        "card": found,
-        "model": found.row,
-        "may_change": request.user.has_perms(MAY_CHANGE_MODEL),  # type: ignore[union-attr]
-        "classes": [name for name, _ in CLASSES],
-        "scopes": selectors.scopes,  # asked where there is a form
-        "owner": found.row.project_id or found.row.team_id or found.row.organisation_id or "",
-    }
-    if "parts" in request.GET:
-        return access.fragment(request, "console/model_parts.html", **context)
-    return access.show(request, "console/model.html", f"Model {found.row.name}", **context)
+    return _card(request, model_id)
 
 
 @access.page(*MAY_SEE_MODEL, *MAY_CHANGE_MODEL)
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def order(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
-    """One of the card's forms; a refusal is shown above the card, which is as it was."""
+    """One of the card's forms; a refusal is shown in it as it was filled in. Who comes here without a form is led to the card."""
+    if request.method != "POST":
+        return redirect("console:model", model_id)
     row = selectors.model_row(model_id)
     if row is None:
         raise Http404("There is no model with this id.")
     try:
         messages.success(request, ORDERS[verb](request, row, actors.of_request(request)))
     except Refused as refusal:
-        messages.error(request, f"{refusal.message} ({refusal.code})")
+        return _card(request, model_id, verb, refusal)
     return redirect("console:model", model_id)
+
+
+def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused | None = None) -> HttpResponse:
+    found = selectors.model_card(model_id)
+    if found is None:
+        raise Http404("There is no model with this id.")
+    fields = _fields(found.row)
+    context: dict[str, Any] = {
+        "card": found,
+        "model": found.row,
+        "may_change": request.user.has_perms(MAY_CHANGE_MODEL),  # type: ignore[union-attr]
+        "classes": [name for name, _ in CLASSES],
+        "scopes": selectors.scopes,  # asked where there is a form
+        "fields": fields,
+    }
+    if "parts" in request.GET:
+        return access.fragment(request, "console/model_parts.html", **context)
+    if refusal is not None:
+        typed = fields.get(verb, {})
+        typed |= {name: request.POST.get(name, "")[:LONGEST] for name in typed}
+        at = refusal.param if refusal.param in typed else next(iter(typed), "")
+        said = refusal.message.rstrip(".")
+        context["refused"] = {"verb": verb, "said": said, "code": refusal.code, "at": at}
+    answer = access.show(request, "console/model.html", f"Model {found.row.name}", **context)
+    if refusal is not None:
+        answer.status_code = 409
+    return answer
+
+
+LONGEST = 1000
+"""Characters of a field that stand in a form again."""
+
+
+def _fields(row: ModelRow) -> dict[str, dict[str, Any]]:
+    """What the fields of each form have in them, the one to look at first in front."""
+    return {
+        "scale": {"replicas": row.replicas, "max_replicas": row.max_replicas, "rest_after": row.rest_after, "why": ""},
+        "target": {"tps": ""},
+        "class": {"class": row.priority_class},
+        "owner": {"scope": row.project_id or row.team_id or row.organisation_id or ""},
+        "restart": {"in_place": "", "why": ""},
+    }
 
 
 def _scale(request: HttpRequest, row: ModelRow, actor: str) -> str:

@@ -33,7 +33,7 @@ def model(cluster: Cluster) -> Model:
 
 def send(client: Client, model: Model, verb: str, **form: str) -> str:
     answer = client.post(f"/admin/model/{model.pk}/{verb}", form, follow=True)
-    assert answer.status_code == 200
+    assert answer.status_code in (200, 409)
     return " ".join(re.sub(r"<[^>]+>", " ", html.unescape(answer.content.decode())).split())
 
 
@@ -102,6 +102,46 @@ def test_what_is_refused_is_said_and_changes_nothing(
     assert said in send(admin, model, verb, **form)
     model.refresh_from_db()
     assert (model.replicas, model.max_replicas, model.priority_class) == (1, None, "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "form", "kept", "at"),
+    [
+        ("scale", {"replicas": "5000", "max_replicas": "9000", "rest_after": "7", "why": "for <the> fair"},
+         ['value="5000"', 'value="9000"', 'value="7"', "for &lt;the&gt; fair"], "replicas"),
+        ("scale", {"replicas": "3", "max_replicas": "2"}, ['value="3"', 'value="2"'], "max_replicas"),
+        ("scale", {"replicas": "1", "rest_after": "soon"}, ['value="soon"'], "rest_after"),
+        ("target", {"tps": "1e6"}, ['value="1e6"'], "tps"),
+        ("class", {"class": "urgent"}, [], "class"),
+        ("owner", {"scope": "proj_none"}, [], "scope"),
+    ],
+)  # fmt: skip
+def test_a_refused_form_stays_as_it_was_filled_in_with_the_reason_in_it(
+    admin: Client, model: Model, verb: str, form: dict[str, str], kept: list[str], at: str
+) -> None:
+    answer = admin.post(f"/admin/model/{model.pk}/{verb}", form)
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert page.count("Nothing was changed.") == 1
+    for words in kept:
+        assert words in page, words
+    assert re.findall(r'name="(\w+)"[^>]*aria-invalid="true"', page) == [at]
+    assert f"/admin/model/{model.pk}?parts=1" in page  # it goes on being kept current
+
+
+def test_a_refused_restart_and_a_refused_retry_say_so_above_the_card(admin: Client, cluster: Cluster) -> None:
+    model = cluster.model("resting", ready=False, replicas=0, max_replicas=1)
+    page = admin.post(f"/admin/model/{model.pk}/restart", {"in_place": "1", "why": "a driver"}).content.decode()
+    assert page.index("nothing_to_restart") < page.index('data-part="model"')
+    assert 'value="1" checked' in page
+    assert 'value="a driver"' in page
+    page = admin.post(f"/admin/model/{model.pk}/retry").content.decode()
+    assert page.index("nothing_to_retry") < page.index('data-part="model"')
+
+
+def test_the_address_of_an_order_leads_to_the_card(admin: Client, model: Model) -> None:
+    answer = admin.get(f"/admin/model/{model.pk}/scale")
+    assert (answer.status_code, answer.headers["Location"]) == (302, f"/admin/model/{model.pk}")
 
 
 def test_a_parked_model_says_so_with_its_cause_and_is_tried_again(admin: Client, model: Model) -> None:
