@@ -6,7 +6,7 @@ in place, remembers what it changed, and goes back to any earlier moment: a plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
@@ -101,9 +101,9 @@ class Board:
 
     def state(self, replica: ReplicaView) -> ReplicaState:
         room = self.rooms.get(replica.node_id)
-        if room is not None and not room.lost:
+        if room is not None and not room.lost and len(replica.shares) < 2:
             return replica.state
-        return state_of(replica, room.node if room is not None else None)
+        return state_of(replica, (self.node(node_id) for node_id in replica.node_ids))
 
     def to_move(self, replica: ReplicaView) -> str:
         """Why a replica shall leave a node of those that it is on; empty if it may stay."""
@@ -111,7 +111,7 @@ class Board:
         alone = len(replica.shares) < 2
         if room is not None and alone and not room.drains and not replica.code and (model is None or not model.pinned):
             return ""  # as nearly always; it is asked of each replica
-        rooms = [self.rooms[node_id] for node_id in _nodes_of(replica) if node_id in self.rooms]
+        rooms = [self.rooms[node_id] for node_id in replica.node_ids if node_id in self.rooms]
         return next((why for item in rooms if (why := why_to_move(replica, item, model))), "")
 
     def as_world(self) -> World:
@@ -171,12 +171,12 @@ class Board:
                 del self._leaving[before.id]
             if after is None:
                 del self._replicas[before.id], self._of_model[before.model_id][before.id]
-            for node_id in _nodes_of(before):
+            for node_id in before.node_ids:
                 del self._on_node[node_id][before.id]
         if after is not None:
             self._replicas[after.id] = after
             self._of_model.setdefault(after.model_id, {})[after.id] = after
-            for node_id in _nodes_of(after):
+            for node_id in after.node_ids:
                 self._on_node.setdefault(node_id, {})[after.id] = after
             self._hold(after, 1, lifted=lifted)
             if not after.run:
@@ -214,7 +214,3 @@ class Board:
 
 _Change = tuple[ReplicaView | None, ReplicaView | None, bool] | tuple[str, Claim | None]
 """What was before and after, and whether it was lifted; or a model and the claim that it had."""
-
-
-def _nodes_of(replica: ReplicaView) -> Iterable[str]:
-    return dict.fromkeys((replica.node_id, *(share.node_id for share in replica.shares)))

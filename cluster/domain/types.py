@@ -244,7 +244,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaView:
-    """A replica as its row has it. Whether it counts as lost depends on its node: see `state_of`.
+    """A replica as its row has it. Whether it counts as lost depends on its nodes: see `state_of`.
 
     `shares`: what it holds, of its own node first; more than one where it spans nodes.
     """
@@ -298,6 +298,11 @@ class ReplicaView:
     def reserved(self) -> int:
         """Bytes of memory that it holds on its nodes."""
         return sum(item.memory for item in self.shares)
+
+    @property
+    def node_ids(self) -> Iterable[str]:
+        """The nodes that it is on, its own first."""
+        return dict.fromkeys((self.node_id, *(share.node_id for share in self.shares)))
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -379,17 +384,18 @@ class World:
         return self._on_node.get(node_id, ())
 
     def state(self, replica: ReplicaView) -> ReplicaState:
-        return state_of(replica, self.node(replica.node_id))
+        return state_of(replica, (self.node(node_id) for node_id in replica.node_ids))
 
 
-def state_of(replica: ReplicaView, node: NodeView | None) -> ReplicaState:
-    """The replica's state, or LOST while its node is offline, runs no inference module, or was removed.
+def state_of(replica: ReplicaView, nodes: Iterable[NodeView | None]) -> ReplicaState:
+    """The replica's state, or LOST while a node of it is offline, runs no inference module, or was removed.
 
     One that was told to stop and has stopped is just that: nothing of it is left, wherever it was.
     """
-    gone = not replica.run and replica.state is ReplicaState.STOPPED
-    lost = node is None or node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE)
-    return ReplicaState.LOST if lost and not gone else replica.state
+    if not replica.run and replica.state is ReplicaState.STOPPED:
+        return replica.state
+    lost = any(node is None or node.state is NodeState.OFFLINE or not node.runs(Module.INFERENCE) for node in nodes)
+    return ReplicaState.LOST if lost else replica.state
 
 
 def _grouped(replicas: Iterable[ReplicaView], key: Callable[[ReplicaView], str]) -> dict[str, list[ReplicaView]]:

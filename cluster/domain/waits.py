@@ -7,7 +7,7 @@ from cluster.domain.draft import Draft
 from cluster.domain.place import NoPlace
 from cluster.domain.plan import Wait
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ModelView, ReplicaView
+from cluster.domain.types import ModelView, NodeView, ReplicaView
 
 WAITING_FOR_TURN = "waiting_for_turn"
 """Code of a model on demand that has no room yet, and will."""
@@ -29,7 +29,8 @@ def troubled(draft: Draft, model: ModelView, nowhere: NoPlace | None) -> None:
         name = node.name if node else replica.node_id
         code = text = ""
         if state is ReplicaState.LOST:
-            code = "node_offline" if node is None or node.state is NodeState.OFFLINE else "no_inference_module"
+            away = _lost_with(draft.board, replica)
+            code = "node_offline" if away is None or away.state is NodeState.OFFLINE else "no_inference_module"
             text = f"{lost_words(draft.board, replica)}, {replica.id} is lost with it"
         elif state is ReplicaState.FAILED:
             code = replica.code or "engine_failed"
@@ -42,8 +43,15 @@ def troubled(draft: Draft, model: ModelView, nowhere: NoPlace | None) -> None:
             draft.waits.append(Wait(model_id=model.id, code=code, message=text, replica_id=replica.id))
 
 
+def _lost_with(board: Board, replica: ReplicaView) -> NodeView | None:
+    """The first node of a lost replica that is away; None: it was removed."""
+    rooms = [board.rooms.get(node_id) for node_id in replica.node_ids]
+    away = next((room for room in rooms if room is None or room.lost), None)
+    return away.node if away is not None else None
+
+
 def lost_words(board: Board, replica: ReplicaView) -> str:
-    node = board.node(replica.node_id)
+    node = _lost_with(board, replica)
     if node is None:
         return "its node was removed"
     if node.state is not NodeState.OFFLINE:

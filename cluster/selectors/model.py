@@ -34,5 +34,5 @@ def replicas_now(model_id: str, now: float) -> list[tuple[ReplicaView, ReplicaSt
     for row in rows:
         node = None if row.node.removed_at is not None else node_view(row.node, setup, listening, now)
         view = replica_view(row)
-        found.append((view, state_of(view, node)))
+        found.append((view, state_of(view, (node,))))
     return found

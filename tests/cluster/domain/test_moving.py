@@ -14,7 +14,7 @@ from cluster.domain.demand import Found, Stage, verdict
 from cluster.domain.explain import model_status
 from cluster.domain.plan import Start, Stop
 from cluster.domain.reconcile import reconcile
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import NOTHING_STARTED, SETTLED, NodeView, ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import READY, a_card, a_model, a_node, a_profile, a_replica, applied, nodes_work
@@ -132,6 +132,38 @@ def test_a_replica_over_several_nodes_leaves_when_one_of_them_is_drained() -> No
     one, two = gpu_node("a", fabric="ib"), gpu_node("b", fabric="ib", maintenance="drained")
     shares = tuple(Share(node_id=node.id, memory=GIB, cards=((node.cards[0].uuid, GIB),)) for node in (one, two))
     assert why(one, a_replica(MODEL, one, shares=shares), two) == "node b is drained for maintenance"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ({"state": NodeState.OFFLINE}, "node_offline", "node b is offline"),
+        (
+            {"modules": frozenset({"router"})},
+            "no_inference_module",
+            "node b does not run the module inference any more",
+        ),
+        (None, "node_offline", "its node was removed"),
+    ],
+)
+def test_a_replica_over_several_nodes_is_lost_with_any_of_them(
+    fields: dict[str, Any] | None, code: str, words: str
+) -> None:
+    """Its engine cannot go on without the others: it is replaced on nodes that are there."""
+    nodes = [gpu_node(name, fabric="ib") for name in "abcd"]
+    model = replace(MODEL, profiles=(a_profile("wide", cards=1, card_memory=GIB, span=2),))
+    shares = tuple(Share(node_id=node.id, memory=GIB, cards=((node.cards[0].uuid, GIB),)) for node in nodes[:2])
+    nodes[1:2] = [] if fields is None else [replace(nodes[1], **fields)]
+    world = World(models=(model,), nodes=tuple(nodes), replicas=(a_replica(model, nodes[0], shares=shares),))
+    assert world.state(world.replicas[0]) is Board(world).state(world.replicas[0]) is S.LOST
+    plan = reconcile(world, NOW)
+    assert [op.node_id for op in plan.ops if isinstance(op, Start)]
+    (wait,) = plan.waits
+    assert wait.code == code
+    assert wait.message.startswith(words)
+    for _ in range(6):
+        world = nodes_work(applied(world, reconcile(world, NOW)))
+    assert [(item.state, "node_b" in item.node_ids) for item in world.replicas] == [(READY, False)]
 
 
 @pytest.mark.parametrize(
