@@ -112,7 +112,9 @@ def vet_size(*, model: Model, asked: Model, **kwargs: Any) -> None:
     if wait:
         wanted = "1 replica" if least == 1 else f"{least} replicas"
         text = f"{model.name} cannot have {wanted} now, there is a place for {found or 'none'}: {wait}"
-        raise Refused(Kind.CONFLICT, "min_not_placeable", text, param="replicas", extra={"placeable": found})
+        raise Refused(
+            Kind.CONFLICT, "min_not_placeable", text, param="replicas", extra={"placeable": found, "why": wait}
+        )
 
 
 def target(*, actor: str, model: Model, tps: float, why: str = "") -> Sized:
@@ -134,11 +136,10 @@ def target(*, actor: str, model: Model, tps: float, why: str = "") -> Sized:
     except Refused as refused:
         if refused.code != "min_not_placeable":
             raise
-        placeable = (refused.extra or {}).get("placeable", 0)
-        text = f"{tps:g} tokens/s take {replicas} replicas of {each:g} each, and there is room for {placeable}"
-        raise Refused(
-            refused.kind, refused.code, f"{text}: {refused.message}", param="tps", extra=refused.extra
-        ) from None
+        found = refused.extra or {}
+        text = f"{tps:g} tokens/s take {replicas} replicas of {each:g} each, and there is a place for "
+        text += f"{found.get('placeable') or 'none'}: {found.get('why', '')}"
+        raise Refused(refused.kind, refused.code, text, param="tps", extra=refused.extra) from None
     return Sized(replicas=row.replicas, most=row.max_replicas, each=each)
 
 

@@ -35,7 +35,7 @@ def headroom(
         print()
         show_list(found["places"], ["node", "profile", ("more", lambda place: place["count"])], as_json=False, empty="")
     if found["message"]:
-        print(f"\nOne more does not fit: {found['message']}.")
+        print(f"\n{'Beyond these one' if found['fits'] else 'One'} more does not fit: {found['message']}.")
     if found["room_from"]:
         print("\nRoom for one more would be made by:")
         show_list(found["room_from"], FROM, as_json=False, empty="")

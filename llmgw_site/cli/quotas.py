@@ -23,6 +23,8 @@ Scope = Annotated[
     ),
 ]
 _HOW = "cores=N, memory=SIZE or cards:CLASS=N; may be repeated."
+MOST = (1 << 53) - 1
+"""The API takes no more of anything."""
 KINDS = {"organisation": "organisations", "team": "teams", "project": "projects"}
 
 
@@ -86,7 +88,7 @@ def read(options: list[str], option: str) -> dict[str, Any]:
                 continue
             if not equals or name not in ("cores", "memory"):
                 raise ValueError("write cores=N, memory=SIZE or cards:CLASS=N")
-            found[name] = _number(value) if name == "cores" else parse_bytes(value)
+            found[name] = _number(value) if name == "cores" else _counted(parse_bytes(value))
         except ValueError as error:
             raise CliError(ExitCode.USAGE, f"{option} {text}: {error}") from None
     return found
@@ -121,4 +123,10 @@ def find_scope(client: Any, ref: str) -> tuple[str, dict[str, Any]]:
 def _number(value: str) -> int:
     if not value.strip().isdecimal():
         raise ValueError("a whole number from 0 on is needed")
-    return int(value)
+    return _counted(int(value[:32]))
+
+
+def _counted(value: int) -> int:
+    if value > MOST:
+        raise ValueError("no fleet has so much")
+    return value

@@ -48,7 +48,9 @@ EXAMPLE = {
 @app.command()
 def simulate_command(
     file: Annotated[Path | None, typer.Argument(help="A description in JSON; without one, a fleet by chance.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of a fleet by chance; equal seeds give equal runs.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of a fleet by chance, 1 if left out; equal seeds give equal runs.")
+    ] = None,
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, max=100_000, help="How many, of a fleet by chance.")
     ] = None,
@@ -56,8 +58,9 @@ def simulate_command(
         int | None, typer.Option("--models", min=1, max=10_000, help="How many, of a fleet by chance.")
     ] = None,
     hours: Annotated[
-        float, typer.Option("--hours", min=0.01, max=10_000, help="How long, of a fleet by chance.")
-    ] = 1.0,
+        float | None,
+        typer.Option("--hours", min=0.01, max=10_000, help="How long, of a fleet by chance; 1 if left out."),
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Show every decision with its reason.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a description to start from.")] = False,
     as_json: AsJson = False,
@@ -69,8 +72,15 @@ def simulate_command(
     if example:
         print(json.dumps(EXAMPLE, indent=2))
         return
+    chance = {"--seed": seed, "--nodes": nodes, "--models": models, "--hours": hours}
+    for option, value in chance.items():
+        if file is not None and value is not None:
+            raise CliError(ExitCode.USAGE, f"{option} is of a fleet by chance: {file} says that itself")
     try:
-        case = random_case(seed, nodes=nodes, models=models, hours=hours) if file is None else described(_read(file))
+        if file is None:
+            case = random_case(1 if seed is None else seed, nodes=nodes, models=models, hours=hours or 1.0)
+        else:
+            case = described(_read(file))
     except BadCase as error:
         raise CliError(ExitCode.USAGE, f"{file}: {error}") from None
     outcome = run_shown(case) if sys.stderr.isatty() else Simulation(case).run()

@@ -105,11 +105,13 @@ def _target(request: HttpRequest, row: ModelRow, actor: str) -> str:
     if not tps:
         raise Refused(Kind.INVALID, "invalid_value", "tokens/s: write a number above 0.", param="tps")
     sized = standing.target(actor=actor, model=row, tps=float(tps), why=_why(request))
-    return f"{row.name} has {sized.replicas} replicas for {tps:g} tokens/s, each measured to give {sized.each:g}."
+    return f"{row.name} has {selectors.replicas_words(sized.replicas)} for {tps:g} tokens/s, each measured to give {sized.each:g}."
 
 
 def _restart(request: HttpRequest, row: ModelRow, actor: str) -> str:
     count = standing.restart(actor=actor, model=row, in_place="in_place" in request.POST, why=_why(request))
+    if count == 1:
+        return f"The replica of {row.name} is replaced."
     return f"{count} replicas of {row.name} are replaced, one after the other."
 
 

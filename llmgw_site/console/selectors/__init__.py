@@ -3,7 +3,7 @@
 from llmgw_site.console.selectors.chat import chat_models, first_project, live_keys
 from llmgw_site.console.selectors.cluster import Cluster, cluster
 from llmgw_site.console.selectors.jobs import job, jobs, open_jobs
-from llmgw_site.console.selectors.models import ModelCard, ModelRow, model_card, model_row
+from llmgw_site.console.selectors.models import ModelCard, ModelRow, model_card, model_row, replicas_words
 from llmgw_site.console.selectors.nodes import MAINTENANCE, Machine, Machines, machines, open_tokens
 from llmgw_site.console.selectors.quotas import (
     QuotaField,
@@ -45,6 +45,7 @@ __all__ = [
     "open_tokens",
     "quota_fields",
     "quotas",
+    "replicas_words",
     "scopes",
     "setup",
 ]

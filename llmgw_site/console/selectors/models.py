@@ -166,15 +166,15 @@ def scaling(model: Picture) -> str:
     if model.external:
         return "a provider answers for it"
     if model.on_demand:
-        return f"on demand, at most {_replicas(model.limit)}, rests after {format_seconds(model.rest_after)} without a request"
+        return f"on demand, at most {replicas_words(model.limit)}, rests after {format_seconds(model.rest_after)} without a request"
     if not model.limit:
         return "no replicas"
     if model.limit == model.base:
-        return f"{_replicas(model.base)} always"
-    return f"{model.base} to {_replicas(model.limit)} by its load"
+        return f"{replicas_words(model.base)} always"
+    return f"{model.base} to {replicas_words(model.limit)} by its load"
 
 
-def _replicas(count: int) -> str:
+def replicas_words(count: int) -> str:
     return "1 replica" if count == 1 else f"{count} replicas"
 
 

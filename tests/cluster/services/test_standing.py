@@ -202,7 +202,9 @@ def test_a_target_without_a_measurement_or_without_room_is_refused() -> None:
     with pytest.raises(Refused) as refused:
         standing.target(actor=ACTOR, model=row.model, tps=10_000)
     assert refused.value.code == "min_not_placeable"
-    assert "10000 tokens/s take 100 replicas of 100 each" in refused.value.message
+    assert "10000 tokens/s take 100 replicas of 100 each, and there is a place for " in refused.value.message
+    assert refused.value.message.count("there is a place for") == 1
+    assert refused.value.message.endswith(refused.value.extra["why"])
 
 
 def test_load_that_nodes_report_adds_a_replica_and_quiet_takes_it_back(settings: Any) -> None:

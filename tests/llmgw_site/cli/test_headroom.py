@@ -30,6 +30,8 @@ def test_headroom_names_nodes_and_those_who_would_make_room(llmgw: Llmgw) -> Non
     told = json.loads(llmgw("headroom", "low", "--json").out)
     assert (told["fits"], told["room_from"]) == (0, [])
     assert llmgw("headroom", "nobody").code == 4
+    a_model_row("small", profile={"memory": GIB}, priority_class="opportunistic")
+    assert "Beyond these one more does not fit: no suitable node for small" in llmgw("headroom", "small").out
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,20 @@ def test_amounts_as_options(options: list[str], amount: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["cores", "cores=", "cores=x", "cores=-1", "cards:=1", "cards:L4=1.5", "memory=much", "=1"]
+    "text",
+    [
+        "cores",
+        "cores=",
+        "cores=x",
+        "cores=-1",
+        "cards:=1",
+        "cards:L4=1.5",
+        "memory=much",
+        "=1",
+        f"cores={'9' * 5000}",
+        "cards:L4=9007199254740992",
+        "memory=99999999TiB",
+    ],
 )
 def test_an_option_that_is_no_amount_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(CliError, match=f"--limit {text}"):

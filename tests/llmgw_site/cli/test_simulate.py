@@ -63,6 +63,14 @@ def test_a_fleet_by_chance_has_bounds(command: Llmgw, args: tuple[str, str]) -> 
     assert (done.code, args[0] in done.err) == (2, True)
 
 
+@pytest.mark.parametrize("option", ["--seed", "--nodes", "--models", "--hours"])
+def test_a_description_takes_no_options_of_a_fleet_by_chance(command: Llmgw, tmp_path: Path, option: str) -> None:
+    file = tmp_path / "fleet.json"
+    file.write_text(command("simulate", "--example").out)
+    done = command("simulate", str(file), option, "2")
+    assert (done.code, f"{option} is of a fleet by chance" in done.err) == (2, True)
+
+
 def test_a_terminal_is_shown_how_far_a_run_is_and_the_outcome_is_the_same() -> None:
     case, shown = random_case(5, nodes=4, models=3, hours=0.2), StringIO()
     outcome = run_shown(case, Console(file=shown, force_terminal=True, width=80))
