@@ -126,6 +126,12 @@ class Machines:
 
     def _begin(self, replica: ReplicaView, model: ModelView | None, now: float, *, failures: int) -> ReplicaView:
         habits = self.habits(replica.model_id)
+        if self._taken(replica):
+            due = now + min(LONGEST_PAUSE, 2.0 ** (failures + 1))
+            self.engines[replica.id] = Engine(replica.generation, due, failures=failures + 1)
+            text = "other programs hold what it may take of a card"
+            tried = replace(replica, attempt=replica.attempt + 1)
+            return _changed(tried, _BACKOFF, now, code="card_memory_taken", message=text)
         wait = habits.start
         for share in replica.shares:
             node = self.nodes[share.node_id]
@@ -137,6 +143,12 @@ class Machines:
             replica.generation, now + wait, doomed=self.dice.chance(habits.breaks), failures=failures
         )
         return _changed(replace(replica, attempt=replica.attempt + 1, slots=habits.slots), _STARTING, now)
+
+    def _taken(self, replica: ReplicaView) -> bool:
+        """Whether other programs leave a card of it less than it may take."""
+        cards = {card.uuid: card for share in replica.shares for card in self.nodes[share.node_id].cards}
+        sizes = [(cards[uuid], size) for share in replica.shares for uuid, size in share.cards]
+        return any(card.memory_total - card.foreign < size for card, size in sizes)
 
     def _ending(self, replica: ReplicaView, engine: Engine | None, now: float) -> ReplicaView:
         if replica.state is _STOPPED:

@@ -54,6 +54,23 @@ def test_a_silent_node_is_stale_then_offline_and_its_replica_is_made_elsewhere()
     assert {item.node_id for item in ready if item.state is ReplicaState.READY and item.run} == {"node_two"}
 
 
+def test_an_engine_that_finds_its_card_taken_is_looked_at_again_and_started_elsewhere() -> None:
+    """It restarts on its own card while another program takes that, and half a minute later there is another card."""
+    model = a_model(profiles=(a_profile("gpu", cards=1, card_memory=20 * GIB),))
+    nodes = (a_node("one", cards=(a_card("c0"),)), a_node("two", cards=(a_card("c1", problem="Xid 79"),)))
+    happenings = (
+        Happening(at=200, kind="model_restart", subject="small", values={"in_place": True}),
+        Happening(at=210, kind="foreign", subject="one", values={"bytes": 22 * GIB}),
+        Happening(at=300, kind="card_good", subject="two"),
+    )
+    simulation = running(model, habits=Habits(), nodes=nodes, happenings=happenings)
+    (first,) = to(simulation, 250).replicas.values()
+    assert (first.node_id, first.state, first.code) == ("node_one", ReplicaState.BACKOFF, "card_memory_taken")
+    ready = [item for item in to(simulation, 500).replicas.values() if item.state is ReplicaState.READY]
+    assert [item.node_id for item in ready] == ["node_two"]
+    assert simulation.watch.found == []
+
+
 def test_a_model_that_cannot_start_is_parked_after_five_starts_and_tried_again_when_asked() -> None:
     retry = Happening(at=1500, kind="model_retry", subject="small")
     simulation = running(a_model(), habits=Habits(start=10, breaks=1.0), happenings=(retry,))
