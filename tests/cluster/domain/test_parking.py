@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.domain.board import Board
 from cluster.domain.explain import model_status
-from cluster.domain.parking import parked, unparked
+from cluster.domain.parking import PARK_AFTER, parked, unparked
 from cluster.domain.plan import Start, Stop
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
@@ -182,3 +184,42 @@ def test_parked_it_keeps_what_it_has_grown_by_as_long_as_it_serves() -> None:
     assert reconcile(world_of(*serving, model=model), T).ops == ()
     world = world_of(model=model)
     assert applied(world, reconcile(world, T)).models[0].standing.grown == 0
+
+
+# --- whatever its replicas do
+
+CODES = ["", "engine_start_failed", "engine_died", *sorted(NOTHING_STARTED)]
+STATES = [item for item in ReplicaState if item is not ReplicaState.LOST]
+replicas = st.lists(
+    st.builds(
+        lambda state, code, attempt, proven, run, digest, at_: failing(
+            attempt, state=state, code=code, proven=proven, run=run, digest=digest, state_since=T - at_, message=code
+        ),
+        st.sampled_from(STATES),
+        st.sampled_from(CODES),
+        st.integers(0, 8),
+        st.integers(0, 8),
+        st.booleans(),
+        st.sampled_from([MODEL.profiles[0].digest, MODEL.profiles[0].digest, "older"]),
+        st.integers(0, 99),
+    ),
+    max_size=4,
+)
+
+
+@given(replicas)
+def test_it_is_parked_when_enough_starts_failed_and_nothing_works_or_may_still_work(found: list[ReplicaView]) -> None:
+    """What serves as it is now is never parked, nor what has one on its way; and the cause is one that failed."""
+    found = [replace(item, slot=slot) for slot, item in enumerate(found)]
+    standing = at(world_of(*found))
+    now = [item for item in found if item.run and item.digest == MODEL.profiles[0].digest]
+    works = [item for item in now if item.state is ReplicaState.READY]
+    open_ = [item for item in now if not item.failures and not (item.code in NOTHING_STARTED and item.held_up)]
+    failed = sum(item.failures for item in now)
+    assert (standing.parked_at is not None) == (failed >= PARK_AFTER and not works and not open_)
+    assert standing.failures == (0 if works else failed)
+    if standing.parked_at is not None:
+        assert standing.parked_code in {item.code or "engine_failed" for item in now if item.failures}
+        assert standing.parked_message
+        parked_now = replace(MODEL, standing=standing)
+        assert at(world_of(*found, model=parked_now)) == standing  # decided once

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cluster.domain.plan import Wait
-from cluster.domain.telling import Told, worth_telling
+from cluster.domain.telling import TELL_AGAIN, Told, worth_telling
 
 T = 1_000_000.0
 BUSY = Wait(model_id="mod_a", code="no_room_now", message="1.0 GiB free")
@@ -45,3 +48,23 @@ def test_a_model_that_waits_for_two_things_at_once_says_neither_every_tick() -> 
         news, told = worth_telling(told, [gave_way, BUSY], T + 2 * tick)
         lines.append([item.code for item in news])
     assert lines == [["gave_way", "no_room_now"], [], [], []]
+
+
+looks = st.lists(st.tuples(st.floats(0.0, 400.0), st.frozensets(st.sampled_from("abc"))), max_size=30)
+
+
+@given(looks)
+def test_what_is_new_is_told_at_once_and_what_stands_once_in_ten_minutes(
+    found: list[tuple[float, frozenset[str]]],
+) -> None:
+    told: Told = {}
+    last: dict[str, float] = {}  # of those that stand: when they were told
+    now, before = T, frozenset[str]()
+    for pause, codes in found:
+        now += pause
+        news, told = worth_telling(told, [Wait(model_id="m", code=code, message=code) for code in sorted(codes)], now)
+        said = {item.code for item in news}
+        assert said == {code for code in codes if code not in before or now - last[code] >= TELL_AGAIN}
+        last.update(dict.fromkeys(said, now))
+        assert len(told) == len(codes)  # nothing is remembered of what is over
+        before = codes
