@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.domain.accounts import books
 from cluster.domain.amounts import WHOLE, cards_of, of_fleet, part_of, words
 from cluster.domain.guarantees import check, worse
 from cluster.domain.modules import Module
 from cluster.domain.states import NodeState
-from cluster.domain.types import Amount, World
+from cluster.domain.types import Amount, ScopeView, World
 from llmgw_site.lib.units import GIB, MIB
 from tests.cluster.builders import a_card, a_node
 from tests.cluster.domain.test_quotas import cards, cards_node, on, owned, tree
@@ -173,3 +175,40 @@ def test_how_scopes_stand() -> None:
 )
 def test_amounts_in_words(key: str, value: Any, text: str) -> None:
     assert words(key, value) == text
+
+
+cores = st.one_of(st.none(), st.integers(0, 12))
+
+
+@given(st.lists(st.tuples(cores, cores, st.integers(0, 99)), max_size=6), st.integers(0, 24))
+def test_a_tree_has_no_problem_exactly_when_every_sum_fits(
+    found: list[tuple[int | None, int | None, int]], fleet: int
+) -> None:
+    """Guarantee, limit and parent of each scope; a scope without a guarantee counts for those beneath it."""
+    above = [pick % (number + 1) - 1 for number, (_, _, pick) in enumerate(found)]  # -1: an organisation
+    scopes = tuple(
+        ScopeView(
+            id=f"s{number}", kind="team", name=f"s{number}", parent=f"s{above[number]}" if above[number] >= 0 else "",
+            guarantee=Amount(cores=guarantee), limit=Amount(cores=limit),
+        )
+        for number, (guarantee, limit, _) in enumerate(found)
+    )  # fmt: skip
+    beneath = dict.fromkeys(range(-1, len(found)), 0)
+    counts = [0] * len(found)
+    codes = set()
+    for number in reversed(range(len(found))):
+        guarantee, limit, _ = found[number]
+        counts[number] = beneath[number] if guarantee is None else guarantee
+        beneath[above[number]] += counts[number]
+        if guarantee is not None and beneath[number] > guarantee:
+            codes.add(("guarantees_over_parent", f"s{number}", beneath[number] - guarantee))
+        if limit is not None and counts[number] > limit:
+            codes.add(("guarantee_over_limit", f"s{number}", counts[number] - limit))
+    if beneath[-1] > fleet:
+        codes.add(("guarantees_over_fleet", "", beneath[-1] - fleet))
+    problems = check(scopes, {"cores": fleet, "memory": 0})
+    assert {(item.code, item.scope_id, item.over) for item in problems} == codes
+    assert len(problems) == len(codes)
+    for item in problems:  # what makes none larger goes through, what makes one does not
+        assert worse(problems, [item]) is None
+        assert worse([other for other in problems if other != item], problems) == item

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.domain.board import Board
 from cluster.domain.reconcile import reconcile
@@ -146,3 +148,38 @@ def test_requests_that_are_told_of_a_replica_that_could_not_begin_keep_nobody_aw
     after = applied(world, reconcile(world, T))
     assert after.models[0].standing.asked_at is None
     assert [item.run for item in after.replicas] == [False]
+
+
+TIMES = st.one_of(st.none(), st.floats(T - 2000, T))
+STATES = [item for item in ReplicaState if item is not ReplicaState.LOST]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(STATES), st.integers(0, 2), TIMES, st.floats(T - 2000, T), st.booleans()), max_size=3
+    ),
+    st.floats(T - 2000, T),
+    TIMES,
+    st.sampled_from([1.0, 60.0, 900.0]),
+    st.sampled_from([0.0, 30.0]),
+)
+def test_it_rests_exactly_when_nothing_of_it_is_in_use_or_on_its_way_and_the_last_use_is_long_ago(
+    found: list[tuple[ReplicaState, int, float | None, float, bool]],
+    asked: float,
+    used: float | None,
+    rest_after: float,
+    heard_every: float,
+) -> None:
+    model = replace(awake(asked_at=asked, used_at=used), rest_after=rest_after)
+    replicas = tuple(
+        a_replica(model, NODE, slot=slot, state=state, in_flight=busy, used_at=last, state_since=since, run=run)
+        for slot, (state, busy, last, since, run) in enumerate(found)
+    )
+    world = World(models=(model,), nodes=(NODE,), replicas=replicas, heard_every=heard_every)
+    mine = [item for item in replicas if item.run]
+    loads = any(item.state in (ReplicaState.PENDING, ReplicaState.STARTING) for item in mine)
+    works = any(item.in_flight for item in mine if item.state is not ReplicaState.BACKOFF)
+    uses = [asked, used or 0.0, *(item.used_at or 0.0 for item in mine)]
+    uses += [item.state_since for item in mine if item.state is ReplicaState.READY]
+    quiet = T - max(uses) >= max(rest_after, 2 * heard_every)
+    assert (rested(Board(world), model, T)[0].asked_at is None) == (quiet and not loads and not works)
