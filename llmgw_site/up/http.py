@@ -30,6 +30,14 @@ class Answer:
         except (TypeError, KeyError):
             return f"HTTP {self.status}"
 
+    @property
+    def code(self) -> str:
+        """The stable code of a refusal; empty where there is none."""
+        try:
+            return str(self.body["error"]["code"])
+        except (TypeError, KeyError):
+            return ""
+
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout: float) -> None:

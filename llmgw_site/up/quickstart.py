@@ -64,7 +64,8 @@ class Quickstart:
         self._listener = (local_host(config), config.port)
 
     async def until_answered(self) -> str | None:
-        """Serve the model and ask it; its answer, or None if an operator has disabled it or there is to be none."""
+        """Serve the model and ask it; its answer, or None if there is to be none: an operator has disabled it or set it to 0
+        replicas, or it is parked until somebody mends it."""
         if not self._config.quickstart:
             await self._until_known()
             return None
@@ -73,11 +74,15 @@ class Quickstart:
         if row is None:
             await self._serve(name)
             row = await self._model(name)
-        if row is not None and not row.get("enabled", True):
-            self._terminal.say(f"{name} is disabled, as it was left; `llmgw model` or the console enables it")
+        left = _left(row) if row is not None else ""
+        answer = None
+        if left:
+            self._terminal.say(f"{name} {left}")
+        else:
+            answer = await self._ask(name)
+        if answer is None:
             await self._until_known()
-            return None
-        return await self._ask(name)
+        return answer
 
     async def _until_known(self) -> None:
         """Wait for the gateway to know the API key: what is announced must work."""
@@ -127,8 +132,9 @@ class Quickstart:
             await asyncio.sleep(LOOK_EVERY)
             job = await self._admin("GET", f"/api/v1/jobs/{job['id']}")
 
-    async def _ask(self, name: str) -> str:
-        """One real question over the client listener, again and again until it is answered."""
+    async def _ask(self, name: str) -> str | None:
+        """One real question over the client listener, again and again until it is answered; None where that would be for
+        ever."""
         body = {
             "model": name,
             "messages": [{"role": "user", "content": QUESTION}],
@@ -143,6 +149,9 @@ class Quickstart:
             else:
                 if answer.status == 200:
                     return str(answer.body["choices"][0]["message"]["content"]).strip()
+                if answer.code == "model_parked":
+                    self._terminal.say(answer.message)
+                    return None
                 self._terminal.waiting(f"{name} to answer a chat: {answer.message}")
             await asyncio.sleep(LOOK_EVERY)
 
@@ -167,6 +176,15 @@ class Quickstart:
         return await asyncio.to_thread(
             http.call, self._listener, method, path, body=body, bearer=bearer, timeout=timeout
         )
+
+
+def _left(row: Mapping[str, Any]) -> str:
+    """Why nobody need wait for a model, as an operator left it; empty: it runs, or a request starts it."""
+    if not row.get("enabled", True):
+        return "is disabled, as it was left; `llmgw model enable` or the console enables it"
+    if not row.get("replicas", 1) and not row.get("max_replicas"):
+        return "is set to 0 replicas, as it was left; `llmgw model scale` or the console raises it"
+    return ""
 
 
 def _doing(job: Mapping[str, Any]) -> str:

@@ -163,6 +163,7 @@ class Live {
 }
 
 for (const root of document.querySelectorAll("[data-live]")) new Live(root);
+document.querySelector("[autofocus][aria-invalid]")?.focus(); // of a refused form; by itself a browser does so not always
 tickAges();
 setInterval(tickAges, 1000);
 

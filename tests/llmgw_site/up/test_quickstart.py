@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from llmgw_site.cli.client import read_env_file
 from llmgw_site.lib.config import load
 from llmgw_site.lib.errors import Refused
-from llmgw_site.up import quickstart
+from llmgw_site.up import http, quickstart
 
 SECRETS = {
     "admin_user": "admin",
@@ -56,6 +58,47 @@ def test_the_weights_are_found_in_their_package_without_importing_it(tmp_path: P
 def test_missing_weights_are_refused_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="LLMGW_QUICKSTART=0"):
         quickstart.weights(load({"LLMGW_DATA": str(tmp_path), "LLMGW_QUICKSTART_WEIGHTS": str(tmp_path / "none")}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"replicas": 1}, ""),
+        ({"replicas": 0, "max_replicas": 1}, ""),  # our question starts it
+        ({"replicas": 0, "max_replicas": None}, "is set to 0 replicas"),
+        ({"replicas": 0, "max_replicas": 0}, "is set to 0 replicas"),
+        ({"replicas": 1, "enabled": False}, "is disabled"),
+    ],
+)
+def test_a_model_that_an_operator_left_without_replicas_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], said: str
+) -> None:
+    row = {"name": "smollm2-135m-instruct", "enabled": True, **fields}
+    asked = {"/api/v1/models?name=smollm2-135m-instruct": {"results": [row]}, "/v1/models": {},
+             "/v1/chat/completions": {"choices": [{"message": {"content": "5"}}]}}  # fmt: skip
+    monkeypatch.setattr(http, "call", lambda where, method, path, **_: http.Answer(200, asked[path]))
+    told: list[str] = []
+    terminal = SimpleNamespace(say=told.append, waiting=told.append)
+    guide = quickstart.Quickstart(load({"LLMGW_DATA": str(tmp_path)}), SECRETS, terminal)  # type: ignore[arg-type]
+    assert asyncio.run(guide.until_answered()) == (None if said else "5")
+    assert [said in text for text in told] == ([True] if said else [])
+
+
+def test_a_parked_model_is_told_with_its_cause_and_waited_for_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(where: object, method: str, path: str, **_: object) -> http.Answer:
+        if path == "/v1/chat/completions":
+            return http.Answer(503, {"error": {"code": "model_parked", "message": "the file is broken"}})
+        rows = [{"name": "smollm2-135m-instruct", "enabled": True, "replicas": 1}]
+        return http.Answer(200, {"results": rows})
+
+    monkeypatch.setattr(http, "call", call)
+    told: list[str] = []
+    terminal = SimpleNamespace(say=told.append, waiting=told.append)
+    guide = quickstart.Quickstart(load({"LLMGW_DATA": str(tmp_path)}), SECRETS, terminal)  # type: ignore[arg-type]
+    assert asyncio.run(asyncio.wait_for(guide.until_answered(), 20)) is None
+    assert told == ["the file is broken"]
 
 
 def test_what_a_job_waits_for_is_its_running_step_or_the_one_to_come() -> None:
