@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.domain.board import Board
 from cluster.domain.headroom import headroom
@@ -128,3 +129,22 @@ def test_those_who_are_named_make_room_together_and_each_of_them_is_needed(case:
         board.back(mark)
     assert not named or fits == [True, *(False for _ in named)]
     assert bool(found.reason) >= bool(named)
+
+
+@given(full_worlds(), st.integers(0, 12))
+def test_it_ends_at_a_limit_exactly_where_one_more_would_be_over_it(case: tuple, limit: int) -> None:  # type: ignore[type-arg]
+    world, asks = case
+    asks = replace(asks, owner=ORG)
+    models = tuple(replace(item, owner=ORG) for item in world.models if item.id != asks.id)
+    scope = ScopeView(id=ORG, kind="organisation", name="one", limit=Amount(memory=limit * GIB))
+    world = replace(world, models=(*models, asks), scopes=(scope,))
+    found = headroom(world, asks, NOW)
+    held = Ledger(Board(world)).held(ORG).get("memory", 0)
+    more = asks.profiles[0].memory * asks.profiles[0].span
+    assert found.fits == 0 or held + found.fits * more <= limit * GIB
+    if found.code == "over_limit":
+        assert held + (found.fits + 1) * more > limit * GIB
+        assert found.victims == ()
+        assert "the organisation one may have at most" in found.message
+    elif found.fits < headroom(replace(world, scopes=()), asks, NOW).fits:
+        raise AssertionError(f"fewer fit than without the limit, and {found.code} is said")
