@@ -37,7 +37,7 @@ up: $(VENV)/.ready-run ## install, start all of llmgw on this machine with a rea
 test: $(VENV)/.ready-dev ## install and pass the tests
 	@scripts/test.sh $(ARGS)
 
-test-fast: $(VENV)/.ready-dev ## what needs no engine, no browser and no second database (under 60 s)
+test-fast: $(VENV)/.ready-dev ## what needs no engine, no browser and no second database (3 to 4 minutes)
 	@$(BIN)/pytest -n $(JOBS) -m "not slow and not prove" $(ARGS)
 
 prove: $(VENV)/.ready-dev ## the long counts: schedules, fuzzing, soak (under 60 minutes)

@@ -25,6 +25,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 pytest_plugins = ["tests.stack", "tests.hub.stocked"]
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server", "admin_client", "admin_user"}
+ANY_DATABASE = (
+    "tests/arch/", "tests/api/test_permissions.py", "tests/api/test_schema.py", "tests/llmgw_site/cli/",
+    "tests/llmgw_site/console/test_csp.py", "tests/llmgw_site/console/test_theme.py",
+)  # fmt: skip
+"""Who may come in, what a page is sent with, and the command line, a client of the API: what they ask the database is asked
+by the tests of the API, the services and the selectors as well, and those run on both."""
 PROVE_WITHIN = 3000
 """Seconds for one test of long counts, whoever runs it and beside what; `make prove` gives as much to all of its tests."""
 MARK = "LLMGW_TEST_RUN"
@@ -46,8 +52,8 @@ def _compile_once(folder: Path) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks that nobody can forget: `django_db` for what opens the database, `property` for what hypothesis drives, and
-    the time that long counts take, which is no hang."""
+    """Marks that nobody can forget: `django_db` for what opens the database, `any_database` for what needs no second one,
+    `property` for what hypothesis drives, and the time that long counts take, which is no hang."""
     for item in items:
         if item.get_closest_marker("prove") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROVE_WITHIN))
@@ -55,6 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.property)
         if DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("django_db"):
             item.add_marker(pytest.mark.django_db)
+        if item.nodeid.startswith(ANY_DATABASE):
+            item.add_marker(pytest.mark.any_database)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.sim.schedule import Schedule
 
-ORDINARY, PROVE = 108, 2_400
+ORDINARY, PROVE = 72, 2_400
 LAST = 60
 """Lines of the log that a failure shows."""
 

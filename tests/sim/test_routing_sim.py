@@ -17,7 +17,7 @@ import pytest
 
 from tests.sim.routing import Schedule
 
-ORDINARY, PROVE = 100, 2_000
+ORDINARY, PROVE = 64, 2_000
 LAST = 80
 """Lines of the log that a failure shows."""
 
