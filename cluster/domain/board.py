@@ -143,8 +143,10 @@ class Board:
         self._journal.append((model_id, self._keep(model_id, claim)))
 
     def remember(self, model_id: str, standing: Standing) -> ModelView:
-        """Another standing of a model; the model as it is then. `back` does not undo it."""
-        self._models[model_id] = replace(self._models[model_id], standing=standing)
+        """Another standing of a model; the model as it is then."""
+        before = self._models[model_id]
+        self._journal.append(before)
+        self._models[model_id] = replace(before, standing=standing)
         return self._models[model_id]
 
     def mark(self) -> int:
@@ -154,7 +156,9 @@ class Board:
         """Undo everything since `mark`."""
         while len(self._journal) > mark:
             change = self._journal.pop()
-            if len(change) == 2:
+            if isinstance(change, ModelView):
+                self._models[change.id] = change
+            elif len(change) == 2:
                 self._keep(*change)
             else:
                 before, after, lifted = change
@@ -212,5 +216,5 @@ class Board:
         return before
 
 
-_Change = tuple[ReplicaView | None, ReplicaView | None, bool] | tuple[str, Claim | None]
-"""What was before and after, and whether it was lifted; or a model and the claim that it had."""
+_Change = tuple[ReplicaView | None, ReplicaView | None, bool] | tuple[str, Claim | None] | ModelView
+"""What was before and after, and whether it was lifted; or a model and the claim that it had; or a model as it was."""

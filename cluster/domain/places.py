@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from cluster.domain.board import Board
@@ -23,10 +23,11 @@ Place = tuple[Dearness, tuple[int, ...], list[Room]]
 
 
 class Places:
-    """Nodes of one way to run a model, and those on them who may go."""
+    """Nodes of one way to run a model, and those on them who may go. `kept`: nodes where room was kept for others, and may
+    do as it is."""
 
-    def __init__(self, board: Board, rights: Rights, possible: list[Room]) -> None:
-        self.board, self.rights, self.possible = board, rights, possible
+    def __init__(self, board: Board, rights: Rights, possible: list[Room], kept: Collection[str] = ()) -> None:
+        self.board, self.rights, self.possible, self.kept = board, rights, possible, kept
         self._classes = {item.id: int(item.klass) for item in board.world.models}
 
     def all(self) -> Iterator[Place]:
@@ -77,7 +78,9 @@ class Places:
             elif self._leaves(item):
                 tally.add(item)
         if tally.fits():
-            return (NOBODY, (0, *self.key([room])), [room]) if len(staying) < len(there) else None
+            return (
+                (NOBODY, (0, *self.key([room])), [room]) if len(staying) < len(there) or node_id in self.kept else None
+            )
         staying.sort()
         for count, (klass, requests, size, _, item) in enumerate(staying, 1):
             if self.rights.ground(item) is not None:

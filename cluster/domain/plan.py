@@ -104,10 +104,11 @@ class Keep:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """Keep room for a model no longer."""
+    """Keep room for a model no longer. `for_model`: the one that gets it, if it is taken for another."""
 
     model_id: str
     reason: str
+    for_model: str = ""
 
     @property
     def subject(self) -> str:

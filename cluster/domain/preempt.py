@@ -31,10 +31,13 @@ def make_room(board: Board, placer: Placer, ledger: Ledger, model: ModelView, no
 
 
 class Taker:
-    """Seeks room that others have to leave, for the models of one plan."""
+    """Seeks room that others have to leave, for the models of one plan. `in_vain`: pairs of a model and one whose room is no
+    use to it, as others would take it at once."""
 
     def __init__(self, board: Board, placer: Placer, ledger: Ledger, now: float | None) -> None:
         self.board, self.placer, self.ledger, self.now = board, placer, ledger, now
+        self.in_vain: set[tuple[str, str]] = set()
+        self._kept: set[str] = set()  # nodes where room is kept that this look does without
 
     def turn_comes(self, model: ModelView) -> bool:
         """Whether another model on demand would make room for this one if it were ready and had had its turn, or if what
@@ -67,8 +70,7 @@ class Taker:
            then the smallest. The place is taken where the dearest who has to go is the cheapest
         4. each place is tried on the board, and pruned to those it needs. Of those where the dearest are equal: the one that
            costs the fewest requests, the least memory, the fewest replicas; then one where the weights lie; then by name
-        5. nowhere: room that is kept for a model of a lower class, or for what load asks for, is no more its own than what it
-           runs on
+        5. nowhere: room that is kept for a model is no more its own than what it runs on, see `_kept_ground`
         """
         asked = asker(self.board, model, self.now)
         return self._seek(asked) or self._seek_kept(asked)
@@ -84,7 +86,8 @@ class Taker:
 
     def _seek_kept(self, asked: Asker) -> Eviction | None:
         """Case 5."""
-        claims = [claim for claim in self.board.claims if self._comes_after(asked, claim)]
+        grounds = {claim.model_id: self._kept_ground(asked, claim) for claim in self.board.claims}
+        claims = [claim for claim in self.board.claims if grounds[claim.model_id] is not None]
         found = self._seek_without(asked, claims) if claims else None
         if found is None:
             return None
@@ -94,6 +97,9 @@ class Taker:
         if found is None or not nodes & {share.node_id for share in found.placement.shares}:
             return None
         others = [other for claim in there if (other := self.board.model(claim.model_id)) is not None]
+        borrowed = [other for other in others if grounds[other.id] is Ground.BORROWED]
+        if borrowed and not self._stays_within(asked, there, found, borrowed):
+            return None
         reason = f"{found.reason}, which was kept for {', '.join(other.name for other in others)}"
         return replace(found, claims=tuple(other.id for other in others), reason=reason)
 
@@ -101,19 +107,46 @@ class Taker:
         mark = self.board.mark()
         for claim in claims:
             self.board.claim(claim.model_id, None)
+        self._kept = {share.node_id for claim in claims for share in claim.shares}
         found = self._seek(asked)
+        self._kept = set()
         self.board.back(mark)
         return found
 
-    def _comes_after(self, asked: Asker, claim: Claim) -> bool:
-        """Whether room is kept for a model of a lower class, or of the same for what its load asks for while the asking one
-        has not even what it shall have without any; and not what the other is guaranteed."""
+    def _stays_within(
+        self, asked: Asker, claims: Iterable[Claim], found: Eviction, borrowed: Iterable[ModelView]
+    ) -> bool:
+        """Whether what the asking model gets is within a guarantee of its own once these claims are given up."""
+        mark = self.board.mark()
+        for claim in claims:
+            self.board.claim(claim.model_id, None)
+        for victim in found.victims:
+            self.board.lift(victim.replica.id)
+        shares, within = found.placement.shares, self.ledger.within_guarantee
+        answer = all(within(asked.model, shares, apart_from=other.owner) for other in borrowed)
+        self.board.back(mark)
+        return answer
+
+    def _kept_ground(self, asked: Asker, claim: Claim) -> Ground | None:
+        """On what ground room that is kept for a model may be taken, as far as that can be told before a place is known:
+        as that of its replicas. What load asks for may be taken for one of its class that has not even what it shall have
+        without any; what the other is guaranteed may not be taken."""
         other = self.board.model(claim.model_id)
-        if other is None or other.klass > asked.model.klass or self._guaranteed(asked, claim, other):
-            return False
+        if other is None or (asked.model.id, other.id) in self.in_vain or self._guaranteed(asked, claim, other):
+            return None
         if other.klass < asked.model.klass:
-            return True
-        return asked.short and not other.on_demand and len(running(self.board, other.id)) >= other.least
+            return Ground.CLASS
+        grows = not other.on_demand and len(running(self.board, other.id)) >= other.least
+        if other.klass == asked.model.klass and asked.short and grows:
+            return Ground.GROWN
+        if not asked.guaranteed or other.owner == asked.model.owner:
+            return None
+        mark = self.board.mark()
+        self.board.claim(other.id, None)
+        ways = (Rights(self.board, self.ledger, asked, profile) for profile in asked.model.profiles)
+        lends = any(rights.lends(other, claim.shares) for rights in ways)
+        self.board.back(mark)
+        return Ground.BORROWED if lends else None
 
     def _guaranteed(self, asked: Asker, claim: Claim, other: ModelView) -> bool:
         """Whether room is kept within a guarantee in which the asking model has no part."""
@@ -132,8 +165,9 @@ class Taker:
         profile = self._within(asked.model, wanted)
         if profile is None:
             return None
-        rights = Rights(self.board, self.ledger, asked, profile)
-        places = Places(self.board, rights, self._ranked(asked.model, profile).possible)
+        barred = {other for model_id, other in self.in_vain if model_id == asked.model.id}
+        rights = Rights(self.board, self.ledger, asked, profile, barred)
+        places = Places(self.board, rights, self._ranked(asked.model, profile).possible, self._kept)
         coming = list(places.all())
         heapify(coming)
         best, compared = None, 0

@@ -5,20 +5,24 @@ Each case has its file: `surplus` (3), `replacing` (4), `starting` (5), `waits` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from cluster.domain import replacing, starting, surplus, waits
 from cluster.domain.claims import ended
-from cluster.domain.draft import Draft
+from cluster.domain.draft import Draft, Moment
 from cluster.domain.plan import Plan, Release, Remember, Remove, Stop, old, running
 from cluster.domain.standings import standing_now
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, World
 
+TRIED = 200
+"""Pairs of models that one plan finds to make room in vain; more of them wait for the next."""
+
 
 def reconcile(world: World, now: float) -> Plan:
     """The plan for this moment. Models in order: highest class first, then highest priority, then those asked
-    for on demand by since when, then by name. One of which a later one takes room is looked at again at once.
+    for on demand by since when, then by name; what load asks for, when all of a class have had what they shall have without. One of which a later one takes room is looked at again at once.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
     2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas; one that is
@@ -46,31 +50,66 @@ def reconcile(world: World, now: float) -> Plan:
     for replica in draft.board.replicas:  # 2, of models that are gone
         if draft.board.model(replica.model_id) is None and replica.run:
             draft.do(Stop(replica_id=replica.id, reason="its model is gone"))
-    before: list[str] = []
-    for model in sorted(world.models, key=_order):
-        since = len(draft.ops)
-        _model(draft, draft.board.model(model.id) or model)  # others may have changed what is remembered of it
-        _again(draft, before, since)
-        before.append(model.id)
+    order = _order(world.models)
+    moments: list[Moment] = []
+    while len(moments) < len(order):
+        turn, before = order[len(moments)], [item.model_id for item in order[: len(moments)]]
+        moments.append(draft.moment())
+        taken = len(draft.taken)
+        model = draft.board.model(turn.model_id)  # others may have changed what is remembered of it
+        if model is not None:
+            _more(draft, model) if turn.more else _model(draft, model)
+        _again(draft, before, taken)
+        _undo(draft, moments, taken)
     return draft.plan()
 
 
-def _order(model: ModelView) -> tuple[int, int, float, str]:
+@dataclass(frozen=True)
+class _Turn:
+    """`more`: a second one, for what load asks for beyond what the model shall have without."""
+
+    model_id: str
+    more: bool
+
+
+def _order(models: Iterable[ModelView]) -> list[_Turn]:
     """Among equals that run on demand, whoever was asked for first: else the last by name could starve."""
-    asked = model.standing.asked_at if model.on_demand else None
-    return (-model.klass, -max((item.priority for item in model.profiles), default=0), asked or 0.0, model.name)
+    found = []
+    for model in models:
+        asked = model.standing.asked_at if model.on_demand else None
+        place = (-max((item.priority for item in model.profiles), default=0), asked or 0.0, model.name)
+        found.append(((-model.klass, False, *place), _Turn(model.id, more=False)))
+        found.append(((-model.klass, True, *place), _Turn(model.id, more=True)))
+    return [turn for _, turn in sorted(found, key=lambda item: item[0])]
 
 
-def _again(draft: Draft, before: Iterable[str], since: int) -> None:
-    """Case 5 once more for models that have had their turn in this plan and of which room was taken by the operations from
-    `since` on, as a guarantee may have it of any class: else one of a lower class, whose turn comes, takes their next place."""
-    while since < len(draft.ops):
-        taken = [op.replica_id for op in draft.ops[since:] if isinstance(op, Stop) and op.for_model]
-        since = len(draft.ops)
-        whose = {replica.model_id for key in taken if (replica := draft.board.replica(key)) is not None}
+def _again(draft: Draft, before: Collection[str], since: int) -> None:
+    """Case 5 once more for models that have had their turn in this plan and of which room was taken, from `since` on, as a
+    guarantee may have it of any class: else one of a lower class, whose turn comes, takes their next place."""
+    while since < len(draft.taken):
+        whose = dict.fromkeys(loser for _, loser in draft.taken[since:] if loser in before)
+        since = len(draft.taken)
         for model in [draft.board.model(key) for key in before if key in whose]:
             if model is not None and model.standing.parked_at is None:
                 starting.missing(draft, model)
+
+
+def _undo(draft: Draft, moments: list[Moment], since: int) -> None:
+    """Where this plan made room for a model in vain (`Draft.in_vain`) it goes on from before, and those who had to leave
+    that room are not asked for that model again.
+
+    A ring of three is enough for that: the first takes the second's room by its class, the second has it back from the third
+    as its scope is guaranteed it, and the third, which may have what load asks for, takes what was kept for the first. All
+    three would stop and start for ever, and each be where it was.
+    """
+    model_id = draft.in_vain(since)
+    if not model_id or len(draft.taker.in_vain) >= TRIED:
+        return
+    first = draft.taken.index(next(pair for pair in draft.taken if pair[0] == model_id))
+    draft.taker.in_vain |= {pair for pair in draft.taken if pair[0] == model_id}
+    while moments[-1].taken > first:
+        moments.pop()
+    draft.back(moments.pop())
 
 
 def _remove(draft: Draft) -> None:
@@ -113,8 +152,15 @@ def _model(draft: Draft, model: ModelView) -> None:
         _park(draft, model)
     surplus.surplus(draft, model)  # 3
     replacing.replace(draft, model)  # 4
-    nowhere = starting.missing(draft, model)  # 5
-    waits.troubled(draft, model, nowhere)  # 6
+    nowhere = starting.missing(draft, model, at_most=model.least)  # 5
+    if model.target <= model.least:
+        waits.troubled(draft, model, nowhere)  # 6
+
+
+def _more(draft: Draft, model: ModelView) -> None:
+    """Cases 5 and 6, for what load asks for."""
+    if model.target > model.least and model.profiles:
+        waits.troubled(draft, model, starting.missing(draft, model))
 
 
 def _park(draft: Draft, model: ModelView) -> None:

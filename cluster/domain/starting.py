@@ -16,9 +16,10 @@ from cluster.domain.waits import ASKING_NODES, TAKEN, WAITING_FOR_TURN, parked_w
 from cluster.domain.within import place_within
 
 
-def missing(draft: Draft, model: ModelView) -> NoPlace | None:
-    """Case 5. Why there is no place for one more, if one is missing."""
-    while (short := model.target - len(running(draft.board, model.id))) > 0:
+def missing(draft: Draft, model: ModelView, *, at_most: int | None = None) -> NoPlace | None:
+    """Case 5. Why there is no place for one more, if one is missing of as many as it shall have, or of `at_most`."""
+    wanted = model.target if at_most is None else min(model.target, at_most)
+    while (short := wanted - len(running(draft.board, model.id))) > 0:
         nowhere = start(draft, model, "")
         if nowhere is None:
             continue
@@ -76,8 +77,10 @@ def make_room(draft: Draft, model: ModelView) -> None:
     found = draft.taker.make_room(model)
     if found is None:
         return
+    whose = dict.fromkeys((*found.claims, *(item.replica.model_id for item in found.victims)))
+    draft.taken += [(model.id, other) for other in whose]
     for model_id in found.claims:
-        draft.do(Release(model_id=model_id, reason=found.reason))
+        draft.do(Release(model_id=model_id, reason=found.reason, for_model=model.id))
     for victim in found.victims:
         busy = victim.replica.in_flight > 0
         loading, other = victim.replica.state in LOADING, draft.board.model(victim.replica.model_id)

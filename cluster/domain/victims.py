@@ -106,11 +106,13 @@ class _Facts:
 
 class Rights:
     """Whose room may be taken for one model as one of its profiles, while a board stays as it is but for those who are
-    lifted to see what that helps."""
+    lifted to see what that helps. `barred`: ids of models of which nothing is taken."""
 
-    def __init__(self, board: Board, ledger: Ledger, asked: Asker, profile: ProfileView) -> None:
+    def __init__(
+        self, board: Board, ledger: Ledger, asked: Asker, profile: ProfileView, barred: Iterable[str] = ()
+    ) -> None:
         self.board, self.ledger, self.asked, self.profile = board, ledger, asked, profile
-        self._facts: dict[str, _Facts | None] = {}
+        self._facts: dict[str, _Facts | None] = dict.fromkeys(barred)
         self._spare: dict[str, int] = {}
         self._lent: dict[tuple[str, ...], bool] = {}
         self._seen = ledger.version
@@ -145,7 +147,7 @@ class Rights:
                 return Ground.GROWN
             if facts.ground is Ground.TURN and _turn_is_over(self.asked, facts.model, victim, state):
                 return Ground.TURN
-        return Ground.BORROWED if facts.borrows and self._lends(facts.model, victim) else None  # 5
+        return Ground.BORROWED if facts.borrows and self.lends(facts.model, victim.shares) else None  # 5
 
     def holds(self, victims: Iterable[Victim], shares: Sequence[Share]) -> bool:
         """Whether what is taken back is still within the guarantee of who gets it, as these shares and as the board is."""
@@ -171,12 +173,12 @@ class Rights:
             spare = self._spare[other.id] = _going(self.board, other) - other.least
         return spare > gone.get(other.id, 0)
 
-    def _lends(self, other: ModelView, victim: ReplicaView) -> bool:
-        """Whether what the asking model would take where a replica is may be within a guarantee that the other has no part
-        in, whichever cards it gets there."""
+    def lends(self, other: ModelView, held: Sequence[Share]) -> bool:
+        """Whether what the asking model would take where another holds something may be within a guarantee that the other
+        has no part in, whichever cards it gets there."""
         if self._seen != self.ledger.version:
             self._seen, self._lent = self.ledger.version, {}
-        rooms = [self.board.rooms[share.node_id] for share in victim.shares[: self.profile.span]]
+        rooms = [self.board.rooms[share.node_id] for share in held[: self.profile.span]]
         key = (other.owner, *((room.klass or room.node.id) if self.profile.cards else "" for room in rooms))
         known = self._lent.get(key)
         if known is None:

@@ -13,7 +13,7 @@ from cluster.domain.amounts import of_amount
 from cluster.domain.board import Board
 from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, running
 from cluster.domain.simulation import placing, taking
-from cluster.domain.simulation.sums import OUT, held
+from cluster.domain.simulation.sums import OUT, chain, held
 from cluster.domain.simulation.waiting import Looker
 from cluster.domain.types import ModelView, ReplicaView, World
 
@@ -50,12 +50,15 @@ class Watch:
     _disturbed: dict[str, float] = field(default_factory=dict)  # by model: last order, request or failure
     _upset: dict[str, float] = field(default_factory=dict)  # by node: when something happened to it
     _left: dict[str, float] = field(default_factory=dict)  # by node: when something there was told to stop
-    _taken: dict[tuple[str, str], float] = field(default_factory=dict)  # whose room, for whom: when
+    _taken: dict[tuple[str, str], tuple[float, _Sums]] = field(
+        default_factory=dict
+    )  # whose room, for whom: when, and `_sums`
     _for: dict[str, tuple[str, float]] = field(default_factory=dict)  # by replica: for whom it was stopped, and when
     _kept: dict[str, tuple[float, Keep]] = field(default_factory=dict)  # by model: since when room is kept for it
     _short: dict[str, float] = field(default_factory=dict)  # by model: since when it waits
     _idle: dict[str, float] = field(default_factory=dict)  # by model: since when it waits though it fits
     _below: dict[str, float] = field(default_factory=dict)  # by model: since when it waits and nobody gives way
+    _lower: dict[str, float] = field(default_factory=dict)  # of these: since when lower classes hold room for it
     _told: set[str] = field(default_factory=set)
 
     def say(self, now: float, rule: str, text: str) -> None:
@@ -180,16 +183,17 @@ class Watch:
             return
         for rule, text in taking.wrong(victim, owner, model, board, now):
             self.say(now, rule, text)
-        back = self._taken.get((model.id, owner.id))
+        back, then = self._taken.get((model.id, owner.id), (None, {}))
         if (
             back is not None
             and now - back < 2 * GROWN_HOLD
             and self._calm(model.id, back)
             and self._calm(owner.id, back)
+            and not _more(_sums(owner, board, but=victim), then)
         ):
             text = f"{owner.name} took room of {model.name} {now - back:.0f} s ago, and gives it back now"
             self.say(now, "flapping", text)
-        self._taken[(owner.id, model.id)] = now
+        self._taken[(owner.id, model.id)] = (now, _sums(model, board))
         began, waited = self._started.get(victim.id, (0.0, False))[0], self._below.get(model.id)
         others = max((self._left.get(share.node_id, 0.0) for share in victim.shares), default=0.0)
         calm = self._calm(model.id, began) and self._calm(
@@ -216,10 +220,14 @@ class Watch:
         """Room is kept no longer for a model that is still short: what was stopped for it was stopped for nothing."""
         since, keep = self._kept.pop(op.model_id, (0.0, None))
         model = board.model(op.model_id)
-        if keep is None or model is None or not _waits(model, board) or not self._calm(model.id, since):
+        if op.for_model:
+            self._for = {
+                key: value for key, value in self._for.items() if value[0] != op.model_id
+            }  # another needs it now
             return
-        nodes = {share.node_id for share in keep.claim.shares}
-        if all(self._upset.get(node_id, 0.0) < since for node_id in nodes):
+        if keep is None or model is None or not _is_short(model, board) or not self._calm(model.id, since):
+            return
+        if max(self._upset.values(), default=0.0) < since:  # a node that returns may open a better way to run it
             self.say(now, "in_vain", f"room was kept for {model.name} for {now - since:.0f} s: {op.reason}")
 
     # --- each plan, once it is done
@@ -268,6 +276,7 @@ class Watch:
         free = {key: node for key, model in waiting.items() if (node := looker.free_place(model))}
         self._idle = {key: self._idle.get(key, now) for key in free}
         self._below = {key: self._below.get(key, now) for key in waiting}
+        lower: dict[str, float] = {}
         for key, model in waiting.items():
             if key in free and now - self._idle[key] >= IDLE:
                 self.say(
@@ -278,10 +287,33 @@ class Watch:
                 continue
             where = looker.room_below(model)
             if where:
+                lower[key] = self._lower.get(key, now)
+            if where and now - lower[key] >= IDLE:
                 self.say(now, "starved", f"{model.name} waits for {now - since:.0f} s, and lower classes hold {where}")
+        self._lower = lower
+
+
+_Sums = Mapping[str, Mapping[str, int]]
+"""What goes on serving, by scope."""
+
+
+def _sums(model: ModelView, board: Board, but: ReplicaView | None = None) -> _Sums:
+    """Of each scope of a model that is guaranteed something, apart from one replica."""
+    scopes = {item.id: item for item in board.world.scopes}
+    guaranteed = [key for key in chain(scopes, model.owner) if of_amount(scopes[key].guarantee)]
+    serving = [item for item in board.replicas if but is None or item.id != but.id] if guaranteed else []
+    return {key: held(board, key, replicas=serving) for key in guaranteed}
+
+
+def _more(now: _Sums, before: _Sums) -> bool:
+    """Whether a scope holds more of anything: what was within its guarantee then may be beyond it."""
+    return any(size > before.get(scope, {}).get(key, 0) for scope, there in now.items() for key, size in there.items())
 
 
 def _waits(model: ModelView, board: Board) -> bool:
     """Whether a model is to get a replica, and none is kept room for."""
-    wanted = len(running(board, model.id)) < model.target
-    return wanted and model.standing.parked_at is None and board.claim_of(model.id) is None
+    return _is_short(model, board) and board.claim_of(model.id) is None
+
+
+def _is_short(model: ModelView, board: Board) -> bool:
+    return len(running(board, model.id)) < model.target and model.standing.parked_at is None

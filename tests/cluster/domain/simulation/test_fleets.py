@@ -15,7 +15,7 @@ import pytest
 from cluster.domain.simulation.random_case import random_case
 from cluster.domain.simulation.run import EPOCH, Outcome, simulate
 
-ORDINARY, PROVE, LARGE = 32, 560, 8
+ORDINARY, PROVE, LARGE, CROWDED = 32, 560, 8, 120
 
 
 def seeds(first: int, count: int) -> Iterable[int]:
@@ -41,6 +41,19 @@ def test_no_rule_is_broken_on_fleets_by_chance(part: int) -> None:
 def test_no_rule_is_broken_on_many_fleets_by_chance(part: int) -> None:
     for seed in seeds(1_000 + part * PROVE // 8, PROVE // 8):
         assert broken(simulate(random_case(seed))) == ""
+
+
+def test_no_rule_is_broken_where_models_crowd_on_few_nodes() -> None:
+    """Who gives way to whom is decided there at each look: classes, guarantees and load pull in different directions."""
+    for seed in seeds(0, 8):
+        assert broken(simulate(random_case(seed, nodes=5, models=20))) == ""
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1500)
+def test_no_rule_is_broken_on_many_crowded_fleets() -> None:
+    for seed in seeds(7_000, CROWDED):
+        assert broken(simulate(random_case(seed, nodes=5, models=20))) == ""
 
 
 @pytest.mark.prove

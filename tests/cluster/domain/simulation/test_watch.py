@@ -143,14 +143,14 @@ def test_a_model_that_waits_for_room_of_a_lower_class_starves() -> None:
     high = replace(HIGH, profiles=(a_profile("high", memory=6 * GIB),))
     low = a_replica(LOW, NODE, reserved=4 * GIB)
     world = World(models=(LOW, high), nodes=(NODE,), replicas=(low,))
-    assert rules(starving(world, high, NOW, NOW + STARVING - 1)) == []
-    watch = starving(world, high, NOW, NOW + STARVING)
-    assert [item.text for item in watch.found] == ["high waits for 90 s, and lower classes hold one"]
+    assert rules(starving(world, high, NOW, NOW + STARVING, NOW + STARVING + IDLE - 1)) == []
+    watch = starving(world, high, NOW, NOW + STARVING, NOW + STARVING + IDLE)
+    assert [item.text for item in watch.found] == ["high waits for 120 s, and lower classes hold one"]
     kept = replace(world, claims=(Claim(model_id=high.id, shares=low.shares, until=NOW + 300),))
-    assert rules(starving(kept, high, NOW, NOW + STARVING)) == []
+    assert rules(starving(kept, high, NOW, NOW + STARVING, NOW + STARVING + IDLE)) == []
     scope = ScopeView(id="org_a", kind="organisation", name="a", guarantee=Amount(memory=GIB))
     guarded = replace(world, models=(replace(LOW, owner="org_a"), high), scopes=(scope,))
-    assert rules(starving(guarded, high, NOW, NOW + STARVING)) == [], "a guarantee may say no"
+    assert rules(starving(guarded, high, NOW, NOW + STARVING, NOW + STARVING + IDLE)) == [], "a guarantee may say no"
 
 
 def test_a_model_that_waits_though_it_fits_is_seen_at_the_third_look() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -87,6 +87,10 @@ def without(patch: Patch, *codes: str) -> None:
         patch.setattr(module, "lasting", wrong)
 
 
+def backwards(models: Iterable[ModelView], order: Any = reconcile._order) -> Any:
+    return order(models)[::-1]
+
+
 def one_fewer(board: Any, model_id: str) -> Sequence[ReplicaView]:
     return plan.running(board, model_id)[1:]
 
@@ -101,7 +105,7 @@ WRONG: list[tuple[str, str, Callable[[Patch], Any]]] = [
     ("nobody gives way", "starved", lambda patch: patch.setattr(starting, "make_room", lambda *_, **__: None)),
     ("busy ones before idle ones", "dearer", busiest_first),
     ("the lowest class first", "class_inversion", lambda patch: patch.setattr(
-        reconcile, "_order", lambda model: (int(model.klass), model.name)
+        reconcile, "_order", backwards
     )),
     ("a card is promised half", "promised_twice", cards_held(0)),
     ("a card is promised double", "starved", cards_held(2)),
@@ -110,7 +114,7 @@ WRONG: list[tuple[str, str, Callable[[Patch], Any]]] = [
     ("maintenance is not looked at", "misplaced", lambda patch: without(patch, "node_cordoned", "node_drained")),
     ("no step is held", "flapping", lambda patch: patch.setattr(run, "World", partial(World, scale_down_after=40.0))),
     ("one too many is started", "refused", lambda patch: patch.setattr(starting, "running", one_fewer)),
-    ("nobody says why", "unexplained", lambda patch: patch.setattr(starting, "missing", lambda *_: None)),
+    ("nobody says why", "unexplained", lambda patch: patch.setattr(starting, "missing", lambda *_, **__: None)),
 ]  # fmt: skip
 
 
