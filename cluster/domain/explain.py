@@ -57,7 +57,8 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
        nothing to say; or it wants no replica: `model_at_rest` until somebody asks for it, `model_parked`, or
        `model_not_wanted`
     3. enough ready: nothing to say
-    4. the plan waits for something: its first reason
+    4. the plan waits for something: its first reason; of a replica whose starts fail, and that has no other place either, why
+       they fail
     5. a replica is on its way: `replica_starting` with where and how far
     6. nothing yet: `replica_planned`
     """
@@ -94,9 +95,12 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
         return status("model_not_wanted", f"the model {model.name} is set to 0 replicas: an administrator can raise it")
     if ready >= model.target:  # 3
         return status()
-    for wait in plan.waits:  # 4
-        if wait.model_id == model.id:
-            return status(wait.code, wait.message)
+    waits = [wait for wait in plan.waits if wait.model_id == model.id]
+    if waits:  # 4
+        told = waits[0]
+        if any(item.id == told.replica_id and item.failures for item in mine):
+            told = [wait for wait in waits if wait.replica_id == told.replica_id][-1]
+        return status(told.code, told.message)
     for replica in mine:  # 5
         if world.state(replica) is not ReplicaState.READY:
             node = world.node(replica.node_id)

@@ -17,6 +17,8 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import parse_bytes
 
 PARTS = ("guarantee", "limit")
+MOST = (1 << 53) - 1
+"""Of anything; the API takes no more either."""
 
 
 @access.page(*MAY_SEE_QUOTAS)
@@ -88,6 +90,8 @@ def _amount(request: HttpRequest, part: str) -> dict[str, Any]:
             continue
         try:
             value = parse_bytes(text) if key == "memory" else _number(text)
+            if value > MOST:
+                raise ValueError("no fleet has so much")
         except ValueError as error:
             raise Refused(Kind.INVALID, "invalid_value", f"{part} of {key.removeprefix('cards:')}: {error}.") from None
         if key.startswith("cards:"):
@@ -98,6 +102,6 @@ def _amount(request: HttpRequest, part: str) -> dict[str, Any]:
 
 
 def _number(text: str) -> int:
-    if not text.strip().isdecimal() or len(text) > 16:
+    if not text.strip().isdecimal() or len(text) > 32:
         raise ValueError(f"{text[:32]!r} is no whole number from 0 on")
     return int(text)

@@ -65,12 +65,14 @@ def test_a_model_on_demand_that_was_asked_for_and_fits_nowhere_is_short() -> Non
 def test_of_a_replica_that_fails_and_cannot_move_the_status_says_why_it_fails() -> None:
     model = a_model()
     node = replace(NODE, maintenance="drained")
-    broken = a_replica(model, node, state=ReplicaState.BACKOFF, attempt=3, code="weights_changed", message="half a file")
+    broken = a_replica(
+        model, node, state=ReplicaState.BACKOFF, attempt=3, code="engine_start_failed", message="half a file"
+    )
     world = World(models=(model,), nodes=(node,), replicas=(broken,))
     plan = reconcile(world, T)
-    assert [wait.code for wait in plan.waits] == ["waiting_to_move", "weights_changed"]
+    assert [wait.code for wait in plan.waits] == ["waiting_to_move", "engine_start_failed"]
     status = model_status(world, plan, model)
-    assert (status.code, "half a file" in status.reason) == ("weights_changed", True)
+    assert (status.code, "half a file" in status.reason) == ("engine_start_failed", True)
 
 
 def test_words_for_who_asks_for_a_model_name_no_other_model() -> None:

@@ -83,6 +83,8 @@ def test_a_quota_is_set_by_the_form_and_shown_with_what_is_held(admin: Client, c
         ({}, "a guarantee or a limit is needed"),
         ({"limit:cores": "many"}, "Limit of cores: 'many' is no whole number"),
         ({"limit:memory": "much"}, "Limit of memory: 'much' is no size"),
+        ({"limit:memory": "99999999 TiB"}, "Limit of memory: no fleet has so much"),
+        ({"limit:cores": "9" * 20}, "Limit of cores: no fleet has so much"),
         ({"limit:gpus": "1"}, "there is no 'gpus'"),
     ],
 )
