@@ -22,7 +22,8 @@ TRIED = 200
 
 def reconcile(world: World, now: float) -> Plan:
     """The plan for this moment. Models in order: highest class first, then highest priority, then those asked
-    for on demand by since when, then by name; what load asks for, when all of a class have had what they shall have without. One of which a later one takes room is looked at again at once.
+    for on demand by since when, then by name; what load asks for, when all of a class have had what they shall have
+    without. One of which a later one takes room is looked at again at once.
 
     1. a replica of which nothing is left, or whose node was removed: Remove
     2. a model that is disabled, gone, external, wants none or has no enabled profile: Stop its replicas; one that is
@@ -30,9 +31,8 @@ def reconcile(world: World, now: float) -> Plan:
     3. more replicas than wanted: Stop the surplus, the least useful first. Lost and failed ones count for nothing; they
        are told to stop when enough others are ready, so a node that returns after its replicas were replaced has its
        own stopped, and one that returns before keeps them. Of the failed ones while old replicas are being replaced, none
-    4. an old replica, outdated (profile or weights changed) or to move (its node or card is drained, its profile may not
-       run there) or to restart, is replaced, one at a time and never below the wanted number of running ones if it can be
-       helped:
+    4. an old replica, outdated (profile or weights changed) or to move (see `moving.why_to_move`) or to restart, is
+       replaced, one at a time and never below the wanted number of running ones if it can be helped:
        a. there is room for one more: Start the new one; when it is ready, case 3 stops the old one
        b. there is not, and it may stay on its node: Renew it in place, stop then start; with a single replica the model
           is away meanwhile
