@@ -202,6 +202,13 @@ def test_a_models_page_draws_its_replica_with_cpu_and_memory_and_takes_orders(pa
         expect(page.locator(".lg-pips i")).to_have_count(2)
         expect(page.locator(".lg-log li").first).to_contain_text("max_replicas none → 2")
         expect(page.get_by_role("img", name=re.compile("one more from 1 request that waits"))).to_be_visible()
+        page.get_by_label("Always run (0: on demand)").fill("5000")
+        page.get_by_label("At most under load").fill("6000")
+        page.get_by_role("button", name="Set the scaling").click()
+        expect(page.get_by_role("alert")).to_contain_text("min_not_placeable")
+        expect(page.get_by_label("Always run (0: on demand)")).to_be_focused()
+        expect(page.get_by_label("Always run (0: on demand)")).to_have_value("5000")
+        expect(page.get_by_label("At most under load")).to_have_value("6000")
     finally:
         stack.api().patch(f"models/{model['id']}", {"max_replicas": None})
 
