@@ -97,7 +97,9 @@ def verdict(
     for item, state in mine:  # 6
         if state in (ReplicaState.BACKOFF, ReplicaState.FAILED):
             code = item.code or ("engine_failing" if state is ReplicaState.BACKOFF else "engine_failed")
-            return Verdict(stage=Stage.FAILED, code=code, message=f"its engine did not start: {item.message}")
+            then = "its node tries again" if state is ReplicaState.BACKOFF else "it is not tried again without a change"
+            text = f"its engine did not start, and {then}: {item.message}"
+            return Verdict(stage=Stage.FAILED, code=code, message=text)
     if found.code and found.why_at is not None and found.why_at >= attempt:  # 7
         return Verdict(stage=Stage.NOWHERE, code=found.code, message=found.message)
     return Verdict(stage=Stage.WAITING)  # 8

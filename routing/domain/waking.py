@@ -31,7 +31,7 @@ def came_to_nothing(name: str, *, state: str, code: str, message: str) -> Refuse
     """The refusal of an attempt that is over without a ready replica; None: it goes on, or is ready.
 
     1. parked      503 `model_parked`: asking again is no use by itself
-    2. failed      503 `model_not_ready`; its node tries again
+    2. failed      503 `model_not_ready`, with what its node does about it
     3. nowhere     503 `model_not_ready`; each new request is a fresh attempt
     4. unwanted    503 `model_disabled`: the snapshot is about to say so
     """
@@ -40,7 +40,7 @@ def came_to_nothing(name: str, *, state: str, code: str, message: str) -> Refuse
     if state == Stage.PARKED:  # 1
         return _parked(name, told)
     if state == Stage.FAILED:  # 2
-        text = f"The model '{name}' did not come up: {told}. Its node tries again; ask again in 10 s."
+        text = f"The model '{name}' did not come up: {told}. Ask again in 10 s."
         return Refused(Kind.UNAVAILABLE, "model_not_ready", text, param="model", retry_after=10, extra=extra)
     if state == Stage.NOWHERE:  # 3
         text = f"There is no place for the model '{name}' now: {told}. Ask again in 10 s."

@@ -60,6 +60,17 @@ def test_an_engine_that_has_just_died_is_on_its_way_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("backoff", "its engine did not start, and its node tries again: half a file"),
+        ("failed", "its engine did not start, and it is not tried again without a change: half a file"),
+    ],
+)
+def test_a_failed_start_is_told_with_what_its_node_does_about_it(state: str, said: str) -> None:
+    assert told(on_demand(), state, message="half a file").message == said
+
+
+@pytest.mark.parametrize(
     ("restarting", "stage"), [(("r-0:1",), Stage.WAITING), (("r-0:2",), Stage.FAILED), ((), Stage.FAILED)]
 )
 def test_what_failed_and_is_about_to_start_anew_is_no_answer_any_more(
