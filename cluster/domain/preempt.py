@@ -93,8 +93,15 @@ class Taker:
             return None
         nodes = {share.node_id for share in found.placement.shares}
         there = [claim for claim in claims if nodes & {share.node_id for share in claim.shares}]
-        found = self._seek_without(asked, there)  # as it is done: what is kept elsewhere counts, for guarantees, too
-        if found is None or not nodes & {share.node_id for share in found.placement.shares}:
+        found = self._seek_there(
+            asked, there, nodes
+        )  # as it is done: what is kept elsewhere counts, for guarantees, too
+        for claim in there if found is not None and len(there) > 1 else ():
+            fewer = [item for item in there if item is not claim]
+            less = self._seek_there(asked, fewer, nodes)
+            if less is not None:
+                there, found = fewer, less
+        if found is None:
             return None
         others = [other for claim in there if (other := self.board.model(claim.model_id)) is not None]
         borrowed = [other for other in others if grounds[other.id] is Ground.BORROWED]
@@ -102,6 +109,12 @@ class Taker:
             return None
         reason = f"{found.reason}, which was kept for {', '.join(other.name for other in others)}"
         return replace(found, claims=tuple(other.id for other in others), reason=reason)
+
+    def _seek_there(self, asked: Asker, claims: Iterable[Claim], nodes: set[str]) -> Eviction | None:
+        """`_seek_without` these, if one of these nodes is what it comes to."""
+        found = self._seek_without(asked, claims)
+        there = found is not None and nodes & {share.node_id for share in found.placement.shares}
+        return found if there else None
 
     def _seek_without(self, asked: Asker, claims: Iterable[Claim]) -> Eviction | None:
         mark = self.board.mark()
@@ -278,12 +291,14 @@ class _Trial:
 
     def prune(self) -> None:
         """Have those back who are not needed, the dearest first. The last one is: before it, it did not fit."""
+        order = list(self.taken)
         for victim in list(self.taken.values())[-2::-1]:
             del self.taken[victim.replica.id]
             self.rights.board.unlift(victim.replica)
             if not self.fits() or not self.rights.holds(self.taken.values(), self.shares()):
                 self.rights.board.lift(victim.replica.id)
                 self.taken[victim.replica.id] = victim
+        self.taken = {key: self.taken[key] for key in order if key in self.taken}
 
 
 def _first(some: list[ReplicaView], order: list[ReplicaView]) -> list[ReplicaView]:

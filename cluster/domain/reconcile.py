@@ -55,12 +55,11 @@ def reconcile(world: World, now: float) -> Plan:
     while len(moments) < len(order):
         turn, before = order[len(moments)], [item.model_id for item in order[: len(moments)]]
         moments.append(draft.moment())
-        taken = len(draft.taken)
         model = draft.board.model(turn.model_id)  # others may have changed what is remembered of it
         if model is not None:
             _more(draft, model) if turn.more else _model(draft, model)
-        _again(draft, before, taken)
-        _undo(draft, moments, taken)
+        _again(draft, before, moments[-1])
+        _undo(draft, moments)
     return draft.plan()
 
 
@@ -83,18 +82,20 @@ def _order(models: Iterable[ModelView]) -> list[_Turn]:
     return [turn for _, turn in sorted(found, key=lambda item: item[0])]
 
 
-def _again(draft: Draft, before: Collection[str], since: int) -> None:
-    """Case 5 once more for models that have had their turn in this plan and of which room was taken, from `since` on, as a
-    guarantee may have it of any class: else one of a lower class, whose turn comes, takes their next place."""
-    while since < len(draft.taken):
-        whose = dict.fromkeys(loser for _, loser in draft.taken[since:] if loser in before)
-        since = len(draft.taken)
+def _again(draft: Draft, before: Collection[str], since: Moment) -> None:
+    """Case 5 once more for models that have had their turn in this plan and of which room was taken since then, as a
+    guarantee may have it of any class: else one of a lower class, whose turn comes, takes their next place. Where room is
+    kept no longer, for all of them: more of it may be left than whoever took it needs."""
+    taken, freed = since.taken, since.freed
+    while taken < len(draft.taken) or freed < draft.freed:
+        whose = {item.loser for item in draft.taken[taken:]} if freed == draft.freed else before
+        taken, freed = len(draft.taken), draft.freed
         for model in [draft.board.model(key) for key in before if key in whose]:
             if model is not None and model.standing.parked_at is None:
                 starting.missing(draft, model)
 
 
-def _undo(draft: Draft, moments: list[Moment], since: int) -> None:
+def _undo(draft: Draft, moments: list[Moment]) -> None:
     """Where this plan made room for a model in vain (`Draft.in_vain`) it goes on from before, and those who had to leave
     that room are not asked for that model again.
 
@@ -102,12 +103,12 @@ def _undo(draft: Draft, moments: list[Moment], since: int) -> None:
     as its scope is guaranteed it, and the third, which may have what load asks for, takes what was kept for the first. All
     three would stop and start for ever, and each be where it was.
     """
-    model_id = draft.in_vain(since)
+    model_id = draft.in_vain(moments[-1].taken)
     if not model_id or len(draft.taker.in_vain) >= TRIED:
         return
-    first = draft.taken.index(next(pair for pair in draft.taken if pair[0] == model_id))
-    draft.taker.in_vain |= {pair for pair in draft.taken if pair[0] == model_id}
-    while moments[-1].taken > first:
+    mine = [number for number, item in enumerate(draft.taken) if item.taker == model_id]
+    draft.taker.in_vain |= {(model_id, draft.taken[number].loser) for number in mine}
+    while moments[-1].taken > mine[0]:
         moments.pop()
     draft.back(moments.pop())
 
@@ -152,15 +153,13 @@ def _model(draft: Draft, model: ModelView) -> None:
         _park(draft, model)
     surplus.surplus(draft, model)  # 3
     replacing.replace(draft, model)  # 4
-    nowhere = starting.missing(draft, model, at_most=model.least)  # 5
-    if model.target <= model.least:
-        waits.troubled(draft, model, nowhere)  # 6
+    waits.troubled(draft, model, starting.missing(draft, model, at_most=model.least))  # 5, 6
 
 
 def _more(draft: Draft, model: ModelView) -> None:
-    """Cases 5 and 6, for what load asks for."""
-    if model.target > model.least and model.profiles:
-        waits.troubled(draft, model, starting.missing(draft, model))
+    """Case 5, for what load asks for."""
+    if model.target > model.least and model.profiles and len(running(draft.board, model.id)) >= model.least:
+        starting.missing(draft, model)
 
 
 def _park(draft: Draft, model: ModelView) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cluster.domain.claims import CLAIM_FOR, shortened
-from cluster.domain.draft import Draft
+from cluster.domain.draft import Draft, Taken
 from cluster.domain.place import NoPlace, failed_there
 from cluster.domain.plan import Keep, Release, Remember, Start, Stop, Wait, old, running
 from cluster.domain.states import ReplicaState
@@ -51,6 +51,7 @@ def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
                 text = f"{found.message}; another model on demand holds such room and gives way once it had its turn"
                 return replace(found, code=WAITING_FOR_TURN, message=text)
         return found
+    draft.freed += claim is not None and claim.shares != found.shares
     draft.do(
         Start(
             model_id=model.id,
@@ -78,7 +79,7 @@ def make_room(draft: Draft, model: ModelView) -> None:
     if found is None:
         return
     whose = dict.fromkeys((*found.claims, *(item.replica.model_id for item in found.victims)))
-    draft.taken += [(model.id, other) for other in whose]
+    draft.taken += [Taken(model.id, other) for other in whose]
     for model_id in found.claims:
         draft.do(Release(model_id=model_id, reason=found.reason, for_model=model.id))
     for victim in found.victims:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.domain.amounts import cards_of, of_shares
 from cluster.domain.board import Board
 from cluster.domain.room import card_margin, holds_room, margin
 from cluster.domain.states import ReplicaState
-from cluster.domain.types import NodeView, ProfileView, ReplicaView, ScopeView, Share
+from cluster.domain.types import Claim, NodeView, ProfileView, ReplicaView, ScopeView, Share
 
 OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 _LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
@@ -100,3 +100,21 @@ def held(
             for key, size in amount_of(board, item.shares).items():
                 total[key] = total.get(key, 0) + size
     return total
+
+
+def taken_by_others(board: Board, claim: Claim) -> bool:
+    """Whether other programs hold some of the memory that is kept for a model."""
+    for share in claim.shares:
+        node = board.node(share.node_id)
+        if node is None:
+            continue
+        cards = tuple(replace(card, foreign=0) for card in node.cards)
+        now, alone = (
+            free_of(board, item, kept_for=claim.model_id)
+            for item in (node, replace(node, memory_available=node.memory_total, cards=cards))
+        )
+        if now.memory < share.memory <= alone.memory:
+            return True
+        if any(now.cards.get(uuid, 0) < size <= alone.cards.get(uuid, 0) for uuid, size in share.cards):
+            return True
+    return False

@@ -13,7 +13,7 @@ from cluster.domain.amounts import of_amount
 from cluster.domain.board import Board
 from cluster.domain.plan import Keep, Op, Plan, Release, Remember, Renew, Start, Stop, running
 from cluster.domain.simulation import placing, taking
-from cluster.domain.simulation.sums import OUT, chain, held
+from cluster.domain.simulation.sums import OUT, chain, held, taken_by_others
 from cluster.domain.simulation.waiting import Looker
 from cluster.domain.types import ModelView, ReplicaView, World
 
@@ -227,8 +227,9 @@ class Watch:
             return
         if keep is None or model is None or not _is_short(model, board) or not self._calm(model.id, since):
             return
-        if max(self._upset.values(), default=0.0) < since:  # a node that returns may open a better way to run it
-            self.say(now, "in_vain", f"room was kept for {model.name} for {now - since:.0f} s: {op.reason}")
+        if max(self._upset.values(), default=0.0) >= since or taken_by_others(board, keep.claim):
+            return  # a node that returns may open a better way to run it, and what other programs hold nobody knows before
+        self.say(now, "in_vain", f"room was kept for {model.name} for {now - since:.0f} s: {op.reason}")
 
     # --- each plan, once it is done
 
