@@ -63,11 +63,12 @@ def test_a_killed_gateway_is_back_within_5_seconds(stack: Stack) -> None:
 
 def test_chats_go_on_while_web_is_dead_and_it_is_back_within_5_seconds(stack: Stack) -> None:
     stack.kill("web")
-    said = []
-    for _ in range(2):  # a connection that was kept may break under the first one: then `web` may have had it, 502
+    for _ in range(8):  # connections that were kept may break under the first ones: then `web` may have had them, 502
         answer = httpx.get(f"{stack.url}/api/v1/models", trust_env=False, verify=False)
-        said.append((answer.status_code, answer.json()["error"]["code"]))
-    assert said in ([(503, "web_unavailable")] * 2, [(502, "web_broken"), (503, "web_unavailable")])
+        said = (answer.status_code, answer.json()["error"]["code"])
+        if said != (502, "web_broken"):
+            break
+    assert said == (503, "web_unavailable")
     assert stack.answers()
     wait_for(
         lambda: httpx.get(f"{stack.url}/api/v1/models", trust_env=False, verify=False).status_code == 401,
