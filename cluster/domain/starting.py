@@ -19,9 +19,11 @@ from cluster.domain.within import place_within
 def missing(draft: Draft, model: ModelView, *, at_most: int | None = None) -> NoPlace | None:
     """Case 5. Why there is no place for one more, if one is missing of as many as it shall have, or of `at_most`."""
     wanted = model.target if at_most is None else min(model.target, at_most)
-    while (short := wanted - len(running(draft.board, model.id))) > 0:
+    short = wanted - len(running(draft.board, model.id))  # counted once: some models have thousands
+    while short > 0:
         nowhere = start(draft, model, "")
         if nowhere is None:
+            short -= 1
             continue
         failed = sum(r.run and draft.board.state(r) is ReplicaState.FAILED for r in draft.board.of_model(model.id))
         if short > failed:  # else case 6 says it with the failure itself
@@ -68,9 +70,11 @@ def start(draft: Draft, model: ModelView, why: str) -> NoPlace | None:
 
 def _grows(draft: Draft, model: ModelView) -> bool:
     """Whether one more is there because of load: the base has all its replicas that need no successor."""
+    if not model.standing.grown:
+        return False
     mine = running(draft.board, model.id)
     base = sum(not item.grown and not old(draft.board, model, item) for item in mine)
-    return model.standing.grown > 0 and base >= model.least
+    return base >= model.least
 
 
 def make_room(draft: Draft, model: ModelView) -> None:
