@@ -251,6 +251,12 @@ class Config:
     data_free: int = _setting(
         "LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder."
     )
+    store_limit: int | None = _setting(
+        "LLMGW_STORE_LIMIT",
+        "",
+        lambda v: parse_bytes(v) if v else None,
+        "Most disk room that fetched weights take on this node, those used longest ago going first; empty: what the disk has.",
+    )
     card_rules: bool = _setting(
         "LLMGW_CARD_RULES",
         "1",
@@ -345,6 +351,11 @@ class Config:
     def tls_folder(self) -> Path:
         """`ca.pem`, `node.pem` and `node.key`: the cluster's CA, this node's certificate and its key."""
         return self.data / "node"
+
+    @property
+    def store(self) -> Path:
+        """Folder of fetched weights (`catalog.mirror.store`)."""
+        return self.data / "weights"
 
     @property
     def usage(self) -> Path:
