@@ -34,6 +34,22 @@ KINDS: Mapping[str, tuple[StepSpec, ...]] = {
 }
 """The steps of each kind of job, in order."""
 
+FETCHED: tuple[StepSpec, ...] = (
+    StepSpec(name="registry", title="Look at the source", deadline=2 * 3600),  # a registry may ask to wait an hour
+    StepSpec(name="plan", title="Plan how it runs", deadline=2 * 3600),
+    StepSpec(name="mirror", title="Fetch the weights", deadline=14 * 24 * 3600),
+    StepSpec(name="check", title="Check engine and memory", deadline=600),
+    StepSpec(name="catalogue", title="Add it to the catalogue", deadline=60),
+    StepSpec(name="wait", title="Wait for the replica", deadline=24 * 3600),  # its node may fetch for hours
+    StepSpec(name="smoke", title="Ask it something", deadline=300),
+)
+"""The steps of a serve job whose weights are fetched: from a registry, or from plain addresses."""
+
+
+def steps_of(kind: str, args: Mapping[str, Any]) -> tuple[StepSpec, ...]:
+    """The steps of such a job, () of a kind that is not known."""
+    return FETCHED if kind == "serve" and args.get("source") else KINDS.get(kind, ())
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepView:
@@ -100,7 +116,7 @@ def next_step(job: JobView, now: float) -> Next:
         return Nothing()
     if job.cancel_requested:  # 2
         return Close(JobState.CANCELLED, "job_cancelled", "cancelled on request")
-    specs = {item.name: item for item in KINDS.get(job.kind, ())}
+    specs = {item.name: item for item in steps_of(job.kind, job.args)}
     if not specs:  # 3
         return Close(JobState.FAILED, "job_kind_unknown", f"this version knows no job of kind {job.kind!r}")
     for step in job.steps:

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from catalog.services import events
 from cluster import selectors, signals
-from cluster.domain.rollout import KINDS, JobView, StepView
+from cluster.domain.rollout import KINDS, JobView, StepView, steps_of
 from cluster.domain.states import JOB_TERMINAL, JobState, StepState
 from cluster.models import Job, JobStep
 from cluster.selectors import from_unix, unix
@@ -37,7 +37,7 @@ def open(*, kind: str, subject: str, args: dict[str, Any], actor: str) -> Job:
             job = Job.objects.create(kind=kind, subject=subject, args=args, actor=actor)
             JobStep.objects.bulk_create(
                 JobStep(job=job, number=number, name=spec.name, title=spec.title)
-                for number, spec in enumerate(KINDS[kind], start=1)
+                for number, spec in enumerate(steps_of(kind, args), start=1)
             )
             _event(actor, "job_opened", job, f"job {kind} for {subject} was opened")
             _tell(job.id, opened=True)
