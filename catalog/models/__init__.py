@@ -8,5 +8,18 @@ from catalog.models.quotas import Quota
 from catalog.models.scopes import Organisation, Project, Team
 from catalog.models.served import Model
 from catalog.models.tokens import AdminToken
+from catalog.models.versions import Version
 
-__all__ = ["AdminToken", "ApiKey", "Event", "Model", "Organisation", "Profile", "Project", "Provider", "Quota", "Team"]
+__all__ = [
+    "AdminToken",
+    "ApiKey",
+    "Event",
+    "Model",
+    "Organisation",
+    "Profile",
+    "Project",
+    "Provider",
+    "Quota",
+    "Team",
+    "Version",
+]

@@ -25,7 +25,7 @@ LONGEST_TOLD = 60
 """Characters of a value that a line of the log names; the event's fields have all of it."""
 SIZES = frozenset({"memory", "card_memory", "weights_size"})
 """Columns that hold bytes."""
-UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "created_by"})
+UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "created_by", "manifest"})
 
 
 def noun(row: models.Model) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.domain.maintenance import Maintenance
 from cluster.domain.modules import Module
-from cluster.domain.states import REPLICA_LIVE, NodeState, ReplicaState
+from cluster.domain.states import REPLICA_LIVE, REPLICA_LOADING, NodeState, ReplicaState
 from cluster.domain.types import CardView, NodeView, ReplicaView, Share
 from llmgw_site.lib.units import MIB
 
@@ -12,8 +12,7 @@ MARGIN, MARGIN_SHARE = 512 * MIB, 0.10
 """Memory of a node that is never given to engines: the smaller of the two (share of its total)."""
 CARD_MARGIN, CARD_MARGIN_SHARE = 512 * MIB, 0.04
 """Memory of a card that is never given to engines: the larger of the two (share of its total)."""
-_LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
-_FETCHING = frozenset({ReplicaState.PENDING, ReplicaState.BACKOFF})
+_FETCHING = frozenset({ReplicaState.PENDING, ReplicaState.FETCHING, ReplicaState.BACKOFF})
 _SERVING = frozenset({ReplicaState.READY, ReplicaState.DRAINING})
 
 
@@ -133,7 +132,7 @@ class Room:
         self.version += 1  # also where it takes nothing: nodes are ranked by how many replicas they have, too
         if not holds_room(replica):
             return
-        if replica.state in _LOADING:
+        if replica.state in REPLICA_LOADING:
             self._loading += sign * share.memory
         elif lifted and replica.state in _SERVING:
             self._physical -= sign * share.memory
