@@ -164,13 +164,19 @@ class Weights:
     sha256: str = ""
     version: str = ""
 
+    @property
+    def name(self) -> str:
+        """Names the file, wherever a node has it."""
+        return f"{self.version}/{self.path}" if self.version else self.path
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterFile:
-    """An adapter that an engine loads beside its model. `name`: what clients ask for."""
+    """An adapter that an engine loads beside its model. `name`: what clients ask for; `rank`: 0: not known."""
 
     name: str
     weights: Weights
+    rank: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,6 +331,15 @@ class DemandAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocalAdapter:
+    """An adapter that an engine has loaded. `weights`: name of its file; `id`: the engine's number of it, None: it goes by name."""
+
+    name: str
+    weights: str
+    id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalEngine:
     """A running engine of this node, as the gateway needs it. `state`: `ready` or `draining`."""
 
@@ -339,6 +354,7 @@ class LocalEngine:
     context: int = 0  # tokens per slot; 0: not known
     served_name: str = ""  # name the engine wants in the body; empty: any
     leaving: bool = False  # ready, and about to drain: for requests of those who have not heard of it yet
+    adapters: tuple[LocalAdapter, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
