@@ -63,7 +63,7 @@ def choose(plans: Sequence[Plan], *, way: str = "", fallbacks: bool = False) -> 
         text = f"it fits only over several nodes ({names}), and such replicas come with a later version: choose a smaller file"
         raise Refused(Kind.UNAVAILABLE, "not_in_this_version", text, param="way")
     places = {id(offer): at for plan in plans for at, offer in enumerate(plan.offers)}
-    variant, first = min(startable, key=lambda item: _rank(*item, places[id(item[1])]))  # 4
+    variant, first = min(startable, key=lambda item: _rank(item[0], item[1], places[id(item[1])]))  # 4
     others = [offer for plan in plans if plan.variant is variant for offer in plan.offers if offer is not first]
     further = [offer for offer in others if offer.way.nodes == 1][:MOST_FALLBACKS] if fallbacks else []
     return Chosen(variant=variant, offers=(first, *further))
