@@ -63,8 +63,14 @@ def model_views() -> tuple[ModelView, ...]:
             owner=row.project.name if row.project else "",
             facts=row.facts,
             profiles=tuple(_profile_view(profile) for profile in row.usable_profiles),
+            version_id=row.version_id or "",
+            first=row.version.first if row.version else "",
+            projector=row.version.projector if row.version else "",
         )
-        for row in Model.objects.select_related("project", "provider").prefetch_related(profiles).order_by("name")
+        for row in Model.objects.select_related("project", "provider", "version")
+        .defer("version__manifest", "version__facts")
+        .prefetch_related(profiles)
+        .order_by("name")
     )
 
 

@@ -72,6 +72,9 @@ class ModelView:
     provider_id: str = ""
     provider_model: str = ""  # the provider's own name for it
     provider_enabled: bool = True
+    version_id: str = ""  # of weights that the cluster fetches; empty: they lie at `weights_path`
+    first: str = ""  # of a version: file that an engine is given; empty: the folder
+    projector: str = ""  # of a version: file that lets it see or hear
 
     @property
     def external(self) -> bool:

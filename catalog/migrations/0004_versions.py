@@ -26,6 +26,7 @@ class Migration(migrations.Migration):
                 ('size', models.PositiveBigIntegerField(help_text='Bytes of all its files.')),
                 ('facts', models.JSONField(blank=True, default=dict, help_text='What its files say of the model.')),
                 ('manifest', models.JSONField(help_text='Its files, sizes and checksums: catalog.domain.manifests.')),
+                ('first', models.CharField(blank=True, help_text='File that an engine is given; empty: the folder.', max_length=500)),
                 ('projector', models.CharField(blank=True, help_text='File that lets it see or hear; empty: none.', max_length=500)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
             ],

@@ -27,6 +27,7 @@ class Version(models.Model):
     size = models.PositiveBigIntegerField(help_text="Bytes of all its files.")
     facts = models.JSONField(default=dict, blank=True, help_text="What its files say of the model.")
     manifest = models.JSONField(help_text="Its files, sizes and checksums: catalog.domain.manifests.")
+    first = models.CharField(max_length=500, blank=True, help_text="File that an engine is given; empty: the folder.")
     projector = models.CharField(max_length=500, blank=True, help_text="File that lets it see or hear; empty: none.")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -46,5 +47,5 @@ class Version(models.Model):
     @property
     def name(self) -> str:
         """For people: where it is from, which commit, which quantisation."""
-        words = [self.repository or self.manifest.get("first") or self.id, self.commit[:8], self.quantization]
+        words = [self.repository or self.first or self.id, self.commit[:8], self.quantization]
         return " ".join(word for word in words if word)

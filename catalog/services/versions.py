@@ -10,11 +10,12 @@ from pathlib import PurePosixPath
 import orjson
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from catalog.domain.facts import ModelFacts
 from catalog.domain.manifests import Manifest, ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile
-from catalog.models import Version
+from catalog.models import Model, Version
 from catalog.services import rows
 from catalog.services.registry import Seen
 from llmgw_site.lib.errors import Kind, Refused
@@ -63,7 +64,7 @@ def keep(
         raise Refused(Kind.INVALID, "weights_unchecked", text)
     row = Version(
         registry=registry, repository=repository, commit=commit, format=format.value, quantization=quantization,
-        projector=projector,
+        first=first, projector=projector,
     )  # fmt: skip
     manifest = Manifest(
         id=row.id, format=format, files=tuple(files), first=first, registry=registry, repository=repository,
@@ -88,6 +89,11 @@ def keep(
 
 def remove(*, actor: str, version: Version) -> None:
     """Forget a version: nodes with the module `data` delete its files. Raises Refused `still_in_use` while it is needed."""
+    users = Model.objects.filter(Q(version=version) | Q(previous=version)).order_by("name")
+    serving = [row.name if row.version_id == version.pk else f"{row.name} (for its rollback)" for row in users]
+    if serving:
+        text = f"weights {version.name} are needed by {', '.join(serving[:10])}: remove or update these first"
+        raise Refused(Kind.CONFLICT, "still_in_use", text)
     rows.remove(version, actor=actor, message=f"weights {version.name} removed")
 
 

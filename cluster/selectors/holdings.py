@@ -49,6 +49,8 @@ _last_basis: object = None
 
 
 def sought(model: ModelView) -> Sought:
+    if model.version_id:
+        return Sought(path=model.version_id, fetched=True)
     return Sought(path=model.weights_path, size=model.weights_size or 0, changed_at=model.updated_at)
 
 

@@ -29,7 +29,13 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
     return Serve(
         engine=profile.engine,
         model=model.name,
-        weights=Weights(path=model.weights_path, size=model.weights_size or 0, sha256=model.weights_sha256),
+        weights=Weights(
+            path=model.first if model.version_id else model.weights_path,
+            size=model.weights_size or 0,
+            sha256=model.weights_sha256,
+            version=model.version_id,
+        ),
+        projector=model.projector,
         context=profile.context,
         slots=profile.slots,
         threads=profile.threads,
@@ -51,6 +57,9 @@ def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     told = to_dict(serve)
     for name in ("memory", "v", "cards", "card_memory", "card_base", "card_layers"):
         del told[name]
+    for holder, name in ((told["weights"], "version"), (told, "projector"), (told, "adapters")):
+        if not holder[name]:  # as with the cards below
+            del holder[name]
     if cards_of(profile):  # else nothing of it, so that who uses no card goes by the digest that it always had
         told["cards"] = [cards_of(profile), profile.card_memory, sorted(profile.card_classes)]
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
