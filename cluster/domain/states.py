@@ -93,15 +93,17 @@ class JobState(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    WAITING = "waiting"  # its work is done; what it began goes on by itself once others make room
 
 
-JOB_TERMINAL = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
+JOB_TERMINAL = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED, JobState.WAITING})
 JOB_NEXT: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED, JobState.FAILED}),
-    JobState.RUNNING: frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED, JobState.WAITING}),
     JobState.DONE: frozenset(),
     JobState.FAILED: frozenset({JobState.QUEUED}),  # retried by hand
     JobState.CANCELLED: frozenset(),
+    JobState.WAITING: frozenset(),
 }
 
 

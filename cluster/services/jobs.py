@@ -159,8 +159,9 @@ def close(
             return False
         job = Job.objects.get(id=job_id)
         if state is not JobState.DONE:
+            left = StepState.SKIPPED if state is JobState.WAITING else StepState.FAILED
             JobStep.objects.filter(job_id=job_id, state=StepState.RUNNING.value).update(
-                state=StepState.FAILED.value, finished_at=Now()
+                state=left.value, finished_at=Now()
             )
             JobStep.objects.filter(job_id=job_id, state=StepState.WAITING.value).update(state=StepState.SKIPPED.value)
         _event("worker", f"job_{state.value}", job, f"job {job.kind} for {job.subject}: {state.value}", why=message)

@@ -16,7 +16,7 @@ from llmgw_site.console.theme import MAY_CHANGE_JOBS, MAY_SEE_JOBS
 from llmgw_site.lib.errors import Kind, Refused
 
 PER_PAGE = 25
-FILTERS = (("", "All"), ("open", "Open"), ("done", "Done"), ("failed", "Failed"), ("cancelled", "Cancelled"))
+FILTERS = (("", "All"), ("open", "Open"), ("done", "Done"), ("failed", "Failed"), ("waiting", "Waiting"), ("cancelled", "Cancelled"))
 
 
 @access.page(*MAY_SEE_JOBS)

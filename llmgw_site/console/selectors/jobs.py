@@ -30,7 +30,8 @@ def jobs_of(rows: Iterable[Job]) -> tuple[JobView, ...]:
 
 
 def jobs(*, state: str = "", offset: int = 0, limit: int = 25) -> tuple[tuple[JobView, ...], int]:
-    """A page of all jobs, newest first, and how many there are: three queries. `state`: open, done, failed, cancelled."""
+    """A page of all jobs, newest first, and how many there are: three queries. `state`: open, done, failed, waiting,
+    cancelled."""
     rows = Job.objects.all()
     if state:
         rows = rows.filter(state__in=OPEN if state == "open" else (state,))
