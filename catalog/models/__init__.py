@@ -2,6 +2,7 @@
 
 from catalog.models.events import Event
 from catalog.models.keys import ApiKey
+from catalog.models.origins import Origin
 from catalog.models.profiles import Profile
 from catalog.models.providers import Provider
 from catalog.models.quotas import Quota
@@ -16,6 +17,7 @@ __all__ = [
     "Event",
     "Model",
     "Organisation",
+    "Origin",
     "Profile",
     "Project",
     "Provider",

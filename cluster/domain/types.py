@@ -103,6 +103,7 @@ class Standing:
     parked_message: str = ""
     restarting: tuple[str, ...] = ()  # replicas that are to be replaced by new ones: `ReplicaView.name_now` of each
     in_place: bool = False  # they stop first
+    vetted: tuple[str, ...] | None = None  # `name_now` of those that have answered in an update; None: none goes on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +157,10 @@ class ModelView:
     def restarts(self, replica: ReplicaView) -> bool:
         """Whether this replica is to be replaced by a new one, as somebody asked."""
         return bool(self.standing.restarting) and replica.name_now in self.standing.restarting
+
+    def trusts(self, replica: ReplicaView) -> bool:
+        """Whether others may give way to this replica: while an update is under way it must have answered first."""
+        return self.standing.vetted is None or replica.name_now in self.standing.vetted
 
     @cached_property
     def pinned(self) -> bool:

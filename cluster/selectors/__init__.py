@@ -166,7 +166,8 @@ def _model_view(
 def standing_of(row: ModelStanding, used: float | None = None) -> Standing:
     values = {item.name: getattr(row, item.name) for item in fields(Standing)}
     values["used_at"] = max((at for at in (row.used_at, used) if at is not None), default=None)
-    return Standing(**{**values, "restarting": tuple(row.restarting)})
+    vetted = None if row.vetted is None else tuple(row.vetted)
+    return Standing(**{**values, "restarting": tuple(row.restarting), "vetted": vetted})
 
 
 def shares_of(rows: list[dict[str, Any]]) -> tuple[Share, ...]:
