@@ -23,6 +23,7 @@ class Seat:
     slots: int = 1
     served_name: str = ""  # name the engine wants in the body; empty: any
     context: int = 0  # tokens of one request; 0: not known
+    lora: bytes = b""  # JSON that says which adapters of the engine apply; empty: it has none, or goes by the name
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class Adopted:
     ready_at: float | None = None
     context: int | None = None
     slots: int | None = None
+    loras: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,7 @@ class Probed:
     context: int | None = None  # tokens per slot
     slots: int | None = None
     in_flight: int | None = None  # requests that the engine works on, as it says itself
+    loras: tuple[int, ...] = ()  # the engine's numbers of its adapters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +174,7 @@ class Remember:
     ready_at: float
     context: int | None
     slots: int | None
+    loras: tuple[int, ...] = ()
     cause: str
 
 

@@ -138,7 +138,7 @@ class Agent:
                 Adopted(
                     replica_id=intent.replica_id, generation=intent.generation, serve=intent.serve, pid=found.pid,
                     port=intent.port, key=intent.key, started_at=intent.started_at, ready_at=intent.ready_at,
-                    context=intent.context, slots=intent.slots,
+                    context=intent.context, slots=intent.slots, loras=intent.loras,
                 )
             )  # fmt: skip
             adopted_process = self.machine.replicas[intent.replica_id].process
@@ -190,6 +190,7 @@ class Agent:
                     instruction.replica_id,
                     ready_at=instruction.ready_at,
                     context=instruction.context,
+                    loras=instruction.loras,
                     slots=instruction.slots,
                 )
             case Forget():
@@ -273,6 +274,7 @@ class Agent:
             Probed(
                 replica_id=order.replica_id, launch=order.launch, deep=order.deep, verdict=look.verdict,
                 message=look.message, context=look.context, slots=look.slots, in_flight=look.in_flight,
+                loras=look.loras,
             )
         )  # fmt: skip
 

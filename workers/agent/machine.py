@@ -136,7 +136,7 @@ class Machine:
         replica.process = Process(
             launch=self._launch, generation=event.generation, serve=event.serve, phase=phase, pid=event.pid,
             port=event.port, key=event.key, started_at=event.started_at, ready_at=event.ready_at,
-            context=event.context, slots=event.slots, since=now, heard_at=now, next_probe=now,
+            context=event.context, slots=event.slots, loras=event.loras, since=now, heard_at=now, next_probe=now,
             next_deep=now + self.rules.deep_every,
             probe_pause=self.rules.probe_first,
         )  # fmt: skip
@@ -196,6 +196,7 @@ class Machine:
             if event.verdict is Verdict.READY and event.deep:
                 self._enter(process, Phase.READY, now)
                 process.ready_at = process.heard_at = now
+                process.loras = event.loras
                 process.next_deep = now + self.rules.deep_every
                 replica.code = replica.message = replica.log_tail = ""
                 self._remember(replica, process, "one real token came out")
@@ -394,6 +395,7 @@ class Machine:
                 ready_at=process.ready_at or 0.0,
                 context=process.context,
                 slots=process.slots,
+                loras=process.loras,
                 cause=cause,
             )
         )

@@ -73,6 +73,7 @@ class Process:
     ready_at: float | None = None
     context: int | None = None
     slots: int | None = None
+    loras: tuple[int, ...] = ()  # the engine's numbers of `serve.adapters`
     since: float = 0.0  # when the phase began
     asked_at: float | None = None  # the look that has no answer yet
     next_probe: float = 0.0

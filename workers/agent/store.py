@@ -33,6 +33,7 @@ class Intent:
     ready_at: float | None = None
     context: int | None = None
     slots: int | None = None
+    loras: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class IntentStore:
             self._intents[intent.replica_id] = intent
             self._write()
 
-    def change(self, replica_id: str, **changes: int | float | None) -> None:
+    def change(self, replica_id: str, **changes: int | float | tuple[int, ...] | None) -> None:
         with self._lock:
             if replica_id in self._intents:
                 self._intents[replica_id] = replace(self._intents[replica_id], **changes)  # type: ignore[arg-type]

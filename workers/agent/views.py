@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster.domain.states import ReplicaState
-from cluster.wire import LocalEngine, ReplicaReport, StartingReplica
-from workers.agent.state import Phase, Replica, Rules
+from cluster.wire import LocalAdapter, LocalEngine, ReplicaReport, StartingReplica
+from workers.agent.state import Phase, Process, Replica, Rules
 
 
 def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
@@ -28,9 +28,19 @@ def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
                     context=process.context or process.serve.context,
                     served_name=process.serve.model,
                     leaving=process.phase is Phase.READY and process.leave_at is not None,
+                    adapters=_adapters(process),
                 )
             )
     return tuple(out)
+
+
+def _adapters(process: Process) -> tuple[LocalAdapter, ...]:
+    """By number where the engine has given some, else by name."""
+    loras: tuple[int | None, ...] = process.loras or (None,) * len(process.serve.adapters)
+    return tuple(
+        LocalAdapter(name=item.name, weights=item.weights.name, id=number)
+        for item, number in zip(process.serve.adapters, loras, strict=False)
+    )
 
 
 def starting(replicas: Iterable[Replica], rules: Rules) -> tuple[StartingReplica, ...]:

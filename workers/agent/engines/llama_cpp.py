@@ -15,6 +15,7 @@ import httpx
 
 from catalog.domain.engine_command import Command, command
 from cluster.wire import CardReport, EngineBuild, Serve
+from workers.agent.engines import adapters
 from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
 from workers.agent.events import Verdict
 
@@ -56,7 +57,7 @@ class LlamaCpp:
         return {"LLMGW_ENGINE_KEY" if _wheel() else "LLAMA_API_KEY": key}
 
     async def look(self, client: httpx.AsyncClient, target: Target, *, deep: bool) -> Look:
-        """1. health; 2. deep: a token, then the shape; 3. else: how many slots work."""
+        """1. health; 2. deep: a token, then the shape and the adapters; 3. else: how many slots work."""
         found = await health(client, target)  # 1
         if found.verdict is not Verdict.READY:
             return found
@@ -67,7 +68,8 @@ class LlamaCpp:
             props = await fetch(client, target, "GET", "/props", timeout=QUICK)
             data = props.json() if not isinstance(props, Look) and props.status_code == 200 else {}
             settings = data.get("default_generation_settings") or {}
-            return replace(found, context=number(settings.get("n_ctx")), slots=number(data.get("total_slots")))
+            found = replace(found, context=number(settings.get("n_ctx")), slots=number(data.get("total_slots")))
+            return await adapters.ask(client, target, found) if target.serve.adapters else found
         # 3. answered by the loop that also computes: a long batch delays it, which is no sign of death
         slots = await fetch(client, target, "GET", "/slots", timeout=QUICK)
         if isinstance(slots, Look) or slots.status_code != 200:
