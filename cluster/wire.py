@@ -26,6 +26,10 @@ from cluster.domain.codec import VERSION as VERSION
 from cluster.domain.codec import WireError as WireError
 from cluster.domain.codec import from_dict as from_dict
 from cluster.domain.codec import to_dict as to_dict
+from cluster.domain.fetching import REGISTRY as REGISTRY
+from cluster.domain.fetching import FetchOrder as FetchOrder
+from cluster.domain.fetching import FetchReport as FetchReport
+from cluster.domain.fetching import FetchSource as FetchSource
 from cluster.domain.joining import ControllerAddress as ControllerAddress
 from cluster.domain.joining import JoinAnswer as JoinAnswer
 from cluster.domain.joining import JoinRequest as JoinRequest
@@ -61,11 +65,13 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineBuild:
-    """An engine this node can run: `kind` is `llama.cpp` or `vllm`; `problem` says why it cannot, if it cannot."""
+    """An engine this node can run: `kind` is `llama.cpp` or `vllm`; `problem` says why it cannot, if it cannot.
+    `architectures`: of models that it can load, as its own files name them; none: it does not tell."""
 
     kind: str
     version: str = ""
     problem: str = ""
+    architectures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,28 +82,6 @@ class WeightsReport:
     path: str
     size: int | None = None
     folder: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class FetchReport:
-    """An order to fetch that is not whole yet: how far it is, or why it does not get on.
-
-    `there`: bytes of `size` that are there; `rate`: bytes a second now, None: nothing is being fetched at this moment.
-    `source`: id of the node it comes from, or REGISTRY; `failed`: ids of the nodes that did not give it since the last report.
-    """
-
-    version: str
-    size: int = 0
-    there: int = 0
-    rate: float | None = None
-    code: str = ""  # why it does not get on
-    message: str = ""  # the same for people
-    source: str = ""
-    failed: tuple[str, ...] = ()
-
-
-REGISTRY = "registry"
-"""Source of a fetch from where the version comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +131,9 @@ class Heartbeat:
         None  # names what lies there of the models' weights; empty: it has not looked yet; None: it never looks
     )
     weights: tuple[WeightsReport, ...] | None = None  # that itself, where the controllers hold it under another mark
-    fetches: tuple[FetchReport, ...] = ()  # the orders to fetch that are not whole yet
+    fetches: tuple[FetchReport, ...] | None = (
+        None  # the orders that are not whole yet; None: it knows none, as before them
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,26 +199,6 @@ class WantedReplica:
     run: bool
     serve: Serve
     grace: float | None = None  # seconds that it may drain at most, where its room is taken; None: as its profile says
-
-
-@dataclass(frozen=True, kw_only=True)
-class FetchSource:
-    """A node that holds the whole version. `address`: base URL of its node listener."""
-
-    node_id: str
-    address: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class FetchOrder:
-    """A version that the node shall have. It takes it from the first of the `sources` that gives it; with `registry` from
-    where the version comes from; with neither it waits, and `code` and `message` say what for."""
-
-    version: str
-    registry: bool = False
-    sources: tuple[FetchSource, ...] = ()
-    code: str = ""
-    message: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

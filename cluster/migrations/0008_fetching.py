@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='node',
             name='fetches',
-            field=models.JSONField(blank=True, default=list, help_text='Versions of weights that it is to have and has not yet: domain.fetching.Fetch.'),
+            field=models.JSONField(blank=True, help_text='Versions of weights that it is to have and has not yet: domain.fetching.Fetch; empty: it fetches none.', null=True),
         ),
         migrations.AlterField(
             model_name='replica',

@@ -55,9 +55,9 @@ class Node(models.Model):
     )
 
     fetches = models.JSONField(
-        default=list,
+        null=True,
         blank=True,
-        help_text="Versions of weights that it is to have and has not yet: domain.fetching.Fetch.",
+        help_text="Versions of weights that it is to have and has not yet: domain.fetching.Fetch; empty: it fetches none.",
     )
 
     class Meta:
