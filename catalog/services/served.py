@@ -6,7 +6,7 @@ refused here, one that is elsewhere is looked at by the node that runs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -75,8 +75,9 @@ def add_model(
     team: Team | None = None,
     organisation: Organisation | None = None,
     profile: Mapping[str, Any] | None = None,
+    further: Sequence[Mapping[str, Any]] = (),
 ) -> Model:
-    """A model and its first profile, both or neither; or an external one, which has a provider and nothing else.
+    """A model and its first profile (and `further` ones), all or none; or an external one, which has a provider and nothing else.
 
     With a `version` the cluster fetches its weights, and there is no path. `facts`, `weights_size`: found out here if they are
     not given; `embeddings` None: as the facts say;
@@ -137,7 +138,8 @@ def add_model(
     _vet_maximum(model)
     with transaction.atomic():
         rows.add(model, actor=actor, message=f"model {name} added", tell=False)  # its profile tells
-        profiles.add(actor=actor, model=model, **wanted)
+        for fields in (wanted, *further):
+            profiles.add(actor=actor, model=model, **fields)
     return model
 
 

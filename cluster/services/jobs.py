@@ -225,6 +225,12 @@ def prune(*, before: datetime, limit: int) -> int:
     return ended.filter(pk__in=chosen).delete()[1].get(Job._meta.label, 0)
 
 
+def others_with(*, version_id: str, job_id: str) -> bool:
+    """Whether another open job goes on with this version of weights."""
+    steps = JobStep.objects.filter(job__state__in=_OPEN, data__version_id=version_id)
+    return steps.exclude(job_id=job_id).exists()
+
+
 def _mine(job_id: str, worker: str) -> Any:
     return Job.objects.filter(id=job_id, claimed_by=worker, state=JobState.RUNNING.value)
 
