@@ -10,7 +10,19 @@ from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
 from catalog.domain.types import AdminView, KeyView, ModelView, ProfileView, ProviderView, QuotaView
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Quota, Team
+from catalog.models import (
+    AdminToken,
+    ApiKey,
+    Event,
+    Model,
+    Organisation,
+    Profile,
+    Project,
+    Provider,
+    Quota,
+    Team,
+    Version,
+)
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=models.Model)
@@ -190,6 +202,11 @@ def models_with_profiles() -> QuerySet[Model]:
 
 def profiles() -> QuerySet[Profile]:
     return Profile.objects.select_related("model")
+
+
+def versions() -> QuerySet[Version]:
+    """Weights that the cluster fetches; their lists of files only where they are looked at."""
+    return Version.objects.defer("manifest")
 
 
 def providers() -> QuerySet[Provider]:
