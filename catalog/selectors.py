@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
-from catalog.domain.types import AdminView, KeyView, ModelView, ProfileView, ProviderView, QuotaView
+from catalog.domain.types import AdapterView, AdminView, KeyView, ModelView, ProfileView, ProviderView, QuotaView
 from catalog.models import (
+    Adapter,
     AdminToken,
     ApiKey,
     Event,
@@ -47,7 +48,7 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
 
 
 def model_views() -> tuple[ModelView, ...]:
-    """Every model, enabled or not, with its enabled profiles. Two queries."""
+    """Every model, enabled or not, with its enabled profiles and its adapters. Three queries."""
     profiles = Prefetch(
         "profiles", Profile.objects.filter(enabled=True).order_by("-priority", "name"), to_attr="usable_profiles"
     )
@@ -78,11 +79,25 @@ def model_views() -> tuple[ModelView, ...]:
             version_id=row.version_id or "",
             first=row.version.first if row.version else "",
             projector=row.version.projector if row.version else "",
+            adapters=tuple(_adapter_view(adapter) for adapter in row.adapters.all()),
         )
         for row in Model.objects.select_related("project", "provider", "version")
         .defer("version__manifest", "version__facts")
-        .prefetch_related(profiles)
+        .prefetch_related(profiles, Prefetch("adapters", adapters()))
         .order_by("name")
+    )
+
+
+def _adapter_view(row: Adapter) -> AdapterView:
+    return AdapterView(
+        name=row.name,
+        created_at=row.created_at.timestamp(),
+        path=row.version.first if row.version else row.path,
+        version_id=row.version_id or "",
+        size=row.size,
+        scale=row.scale,
+        rank=row.facts.get("rank") or 0,
+        format=row.facts.get("format", ""),
     )
 
 
@@ -198,6 +213,11 @@ def admin_tokens() -> QuerySet[AdminToken]:
 
 def models_with_profiles() -> QuerySet[Model]:
     return Model.objects.select_related("project", "team", "organisation", "provider").prefetch_related("profiles")
+
+
+def adapters() -> QuerySet[Adapter]:
+    rows = Adapter.objects.select_related("model", "version").defer("version__manifest", "version__facts")
+    return rows.order_by("name")
 
 
 def profiles() -> QuerySet[Profile]:

@@ -1,5 +1,6 @@
 """The catalogue's tables. Re-exports, nothing else. Rows are written by `catalog.services` only."""
 
+from catalog.models.adapters import Adapter
 from catalog.models.events import Event
 from catalog.models.keys import ApiKey
 from catalog.models.origins import Origin
@@ -12,6 +13,7 @@ from catalog.models.tokens import AdminToken
 from catalog.models.versions import Version
 
 __all__ = [
+    "Adapter",
     "AdminToken",
     "ApiKey",
     "Event",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.apps import apps
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
@@ -189,6 +191,11 @@ class Model(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        if apps.get_model("catalog", "Adapter").objects.filter(name=self.name).exists():
+            text = f"There is an adapter named {self.name}: a model needs a name of its own."
+            raise ValidationError({"name": ValidationError(text, code="name_taken")})
 
     @property
     def external(self) -> bool:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 import orjson
 
 from catalog.domain.facts import facts_from_dict
 from catalog.domain.needs import Needs, cards_of, needs
+from catalog.domain.repository import Format
+from catalog.domain.types import AdapterView
 from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain.types import ProfileView
 from cluster.models import Measurement
-from cluster.wire import Serve, Weights, to_dict
+from cluster.wire import AdapterFile, Serve, Weights, to_dict
 
 SPARE = 10
 """What is reserved beyond what was measured: one part in so many."""
 
 
 def needs_of(model: CatalogModel, profile: CatalogProfile) -> Needs:
-    return needs(profile, facts_from_dict(model.facts), model.weights_size or 0)
+    """What a replica needs. Where that is estimated, with the model's adapters: each is loaded beside it, on the cards where it
+    runs on cards. vLLM keeps room for them in what it is given."""
+    need, size = needs(profile, facts_from_dict(model.facts), model.weights_size or 0), 0
+    if profile.engine != "vllm":
+        size = sum(item.size for item in loaded(model, profile))
+    if not cards_of(profile):
+        return need if profile.memory else replace(need, memory=need.memory + size)
+    return need if profile.card_memory else replace(need, card_memory=need.card_memory + size)
 
 
 def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
@@ -36,6 +46,7 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
             version=model.version_id,
         ),
         projector=model.projector,
+        adapters=tuple(adapter_file(item) for item in loaded(model, profile)),
         context=profile.context,
         slots=profile.slots,
         threads=profile.threads,
@@ -47,6 +58,20 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
         drain_timeout=profile.drain_timeout,
         memory=need.memory,
         card_base=need.card_base,
+    )
+
+
+def loaded(model: CatalogModel, profile: CatalogProfile) -> tuple[AdapterView, ...]:
+    """The model's adapters that the profile's engine can read."""
+    reads = Format.SAFETENSORS if profile.engine == "vllm" else Format.GGUF
+    return tuple(item for item in model.adapters if item.format == reads)
+
+
+def adapter_file(adapter: AdapterView) -> AdapterFile:
+    return AdapterFile(
+        name=adapter.name,
+        weights=Weights(path=adapter.path, size=adapter.size, version=adapter.version_id),
+        rank=adapter.rank,
     )
 
 
