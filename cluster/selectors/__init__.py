@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import connection
@@ -77,7 +77,7 @@ def listening_of(identity: ClusterIdentity | None) -> health.Listening:
 
 
 def world(now: float | None = None, *, waits: bool = True) -> World:
-    """Everything that decisions need. Nine queries, however many rows; one more where no time is given, three where
+    """Everything that decisions need. Ten queries, however many rows; one more where no time is given, three where
     there are quotas."""
     return picture(now, waits=waits)[0]
 
@@ -194,10 +194,17 @@ def clock() -> tuple[health.Listening, float]:
     return listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()), database_now()
 
 
-def node_state_of(node: Node | NodeRow, listening: health.Listening, now: float) -> NodeState:
+def node_state_of(node: Seen, listening: health.Listening, now: float) -> NodeState:
     seen = unix(node.last_seen_at) if node.last_seen_at else None
     config = settings.CONFIG
     return health.node_state(seen, listening, now, stale_after=config.stale_after, offline_after=config.offline_after)
+
+
+class Seen(Protocol):
+    """Of a node's row, what its state is computed from."""
+
+    @property
+    def last_seen_at(self) -> datetime | None: ...
 
 
 def age_of(node: Node, now: float) -> float | None:
