@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli import model_adding, model_orders
+from llmgw_site.cli import adapters, model_adding, model_orders
 from llmgw_site.cli import registry as model_registry
 from llmgw_site.cli import resources as model_resources
 from llmgw_site.cli.client import AsJson, Column, ago, api, print_json, show_item, show_list
@@ -18,6 +18,7 @@ for _orders in (model_orders.COMMANDS, model_registry.COMMANDS):
     for _name, _order in _orders.items():
         app.command(_name)(_order)
 app.command("resources")(model_resources.resources)
+app.command("adapters")(adapters.adapters)
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
