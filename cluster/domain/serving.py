@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.domain.repository import Format
+from catalog.domain.sources import FromAddresses, FromRepository
 from cluster.domain.feasible import BUSY
 from cluster.domain.offers import Offer, Plan, Variant, Way
 from cluster.domain.waits import WAITING_FOR_TURN
@@ -30,6 +31,15 @@ class Chosen:
 
     variant: Variant
     offers: tuple[Offer, ...]
+
+
+def default_name(source: FromRepository | FromAddresses) -> str:
+    """A name for the catalogue: the repository's without its format, or the first file's without what numbers its parts."""
+    if isinstance(source, FromRepository):
+        return re.sub(r"[-._]?gguf$", "", source.repository.partition("/")[2], flags=re.IGNORECASE) or "model"
+    name = source.files[0].name.removesuffix(".gguf").removesuffix(".safetensors")
+    plain_name = re.sub(r"[^A-Za-z0-9._:@-]", "-", re.sub(r"-\d{5}-of-\d{5}$", "", name)).lstrip("._:@-")
+    return plain_name[:128] or "model"
 
 
 def way_name(way: Way) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from catalog.domain import sources
 from catalog.domain.facts import ModelFacts
 from catalog.domain.repository import Format
 from catalog.services import profiles as service
@@ -153,3 +154,18 @@ def test_case_3_cards_that_others_use_end_it_as_in_use_unless_something_is_comin
     assert look("over_limit", {"busy": 100.0}, now=131.0) == InUse()
     assert look("no_card_memory_now", {"busy": 100.0}, now=131.0, coming=True) == WaitOn({})
     assert look("engine_missing", {"busy": 100.0}, now=131.0) == WaitOn({"never": 131.0})
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["Qwen/Qwen3-8B-GGUF"], "Qwen3-8B"), (["org/tiny"], "tiny"), (["org/gguf@abcdef1"], "model"),
+        (["https://host/a/m-Q8_0-00001-of-00002.gguf", "https://host/a/m-Q8_0-00002-of-00002.gguf"], "m-Q8_0"),
+        (["https://host/a/%20odd%20name.gguf"], "odd-name"),
+    ],
+)  # fmt: skip
+def test_a_model_is_named_after_its_repository_or_first_file(words: list[str], name: str) -> None:
+    sums = ["0" * 64] * len(words) if "://" in words[0] else []
+    found = sources.source(words, sums)
+    assert not isinstance(found, sources.FromPath)
+    assert serving.default_name(found) == name

@@ -15,9 +15,10 @@ import pytest
 from catalog.models import Model, Version
 from catalog.services import served
 from cluster.domain.fetching import FetchReport
+from cluster.domain.modules import ModuleReport
 from cluster.models import Job, JobStep, Replica
 from cluster.services import jobs as rows
-from cluster.wire import CardReport, EngineBuild, WeightsReport
+from cluster.wire import CardReport, EngineBuild, Heartbeat, ReplicaReport, WeightsReport
 from llmgw_site.lib.units import GIB
 from tests.cluster.rows import HARDWARE, Machine, tick
 from tests.hub.app import Hub
@@ -54,9 +55,17 @@ def whole(machine: Machine, version: Version) -> None:
     machine.heartbeat(weights_mark=f"mark {version.pk}", weights=(WeightsReport(path=version.pk, size=version.size),))
 
 
+class Keeper(Machine):
+    """A node that runs engines, and fetches and keeps weights."""
+
+    def beat(self, *reports: ReplicaReport, **fields: Any) -> Heartbeat:
+        modules = tuple(ModuleReport(name=name) for name in ("inference", "data", "edge", "router"))
+        return super().beat(*reports, **{"modules": modules, "fetches": (), "address": "http://one", **fields})
+
+
 @pytest.fixture
 def machine() -> Machine:
-    found = Machine("one")
+    found = Keeper("one")
     found.heartbeat()
     return found
 
@@ -108,7 +117,7 @@ def test_a_sharded_file_is_one_version_with_all_its_parts(stocked_hub: Hub, mach
 
 
 def test_safetensors_become_a_profile_of_vllm_on_the_cards_that_hold_them(stocked_hub: Hub) -> None:
-    machine = Machine("one")
+    machine = Keeper("one")
     engines = (EngineBuild(kind="vllm", version="vllm 1"),)
     machine.heartbeat(engines=engines, hardware=WITH_CARDS)
     job = run(opened("org/tiny"))
@@ -199,7 +208,7 @@ def test_a_registry_that_stays_away_ends_the_job_after_a_while(
 
 
 def test_an_architecture_that_no_build_knows_is_refused_before_anything_is_fetched(stocked_hub: Hub) -> None:
-    machine = Machine("one")
+    machine = Keeper("one")
     machine.heartbeat(engines=(EngineBuild(kind="llama.cpp", version="xllamacpp 0.1", architectures=("mamba",)),))
     job = run(opened())
     assert (job.state, job.code) == ("failed", "architecture_unknown")
@@ -219,7 +228,7 @@ def test_plain_addresses_are_served_like_a_repository(stocked_hub: Hub, machine:
 
 
 def test_fallbacks_are_profiles_of_lower_priority(stocked_hub: Hub) -> None:
-    machine = Machine("one")
+    machine = Keeper("one")
     machine.heartbeat(hardware=WITH_CARDS)
     job = run(opened(quantization="F16", fallbacks=True))
     version = Version.objects.get()
@@ -299,7 +308,6 @@ def test_a_job_whose_cards_others_use_ends_as_waiting(
     stocked_hub: Hub, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = run(opened(quantization="F16"))
-    whole(machine, Version.objects.get())
     monkeypatch.setattr(serve, "ENOUGH", -1.0)
     machine.heartbeat(
         hardware=replace(HARDWARE, memory_available=GIB // 8),
