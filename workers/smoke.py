@@ -93,10 +93,11 @@ def _project() -> Any:
     return project or scopes.create_project(actor=ACTOR, team=team, name="smoke tests")
 
 
-def ask(*, model: str, key: str, embeddings: bool, node: Any = None) -> Answer:
+def ask(*, model: str, key: str, embeddings: bool, node: Any = None, replica: str = "") -> Answer:
     """One request. Raises NotYet where it may work in a moment, Refused where it will not.
 
-    `node`: the row of the node to ask directly; None: through this machine's client listener, with `key`.
+    `node`: the row of the node to ask directly; None: through this machine's client listener, with `key`. `replica`: only what this
+    one says counts, of those that the node has.
     """
     path = "/v1/embeddings" if embeddings else "/v1/chat/completions"
     body: dict[str, Any] = {"model": model}
@@ -118,6 +119,9 @@ def ask(*, model: str, key: str, embeddings: bool, node: Any = None) -> Answer:
             httpx.Client(base_url=way.base_url, timeout=PATIENCE, trust_env=False, verify=way.verify) as client,
             client.stream("POST", path, content=raw, headers=way.headers, extensions=way.extensions) as response,
         ):
+            if replica and response.headers.get("x-llmgw-replica") != replica:
+                response.read()
+                raise NotYet("another replica answered" if response.status_code == 200 else _message(response))
             if response.status_code in (401, 404, 503, 508):
                 response.read()
                 raise NoEdge(_message(response)) if _code(response) == "module_stopped" else NotYet(_message(response))

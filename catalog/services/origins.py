@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from catalog.domain.cards import RepoCard
 from catalog.domain.changes import Change, change, successor
+from catalog.domain.facts import ModelFacts
 from catalog.domain.manifests import Manifest, ManifestFile, manifest_from_dict
-from catalog.domain.repository import Format, quantization
+from catalog.domain.repository import FileSet, Format, RepoFile, quantization
 from catalog.domain.tracing import MOST, Clues, checked, clues, held, names
-from catalog.models import Model, Origin, Version
+from catalog.models import Model, Origin
 from catalog.registry.client import Registry
-from catalog.services import events, registry, sources, versions
+from catalog.services import events, registry, sources
+from catalog.services.registry import Seen
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 
@@ -136,11 +140,15 @@ def sizes_of(model: Model) -> dict[str, int | None]:
 
 def _without(model: Model) -> None:
     if model.external:
-        text = f"{model.name} is answered by a provider: it has no weights here"
-        raise Refused(Kind.CONFLICT, "model_is_external", text)
+        raise _external(model)
     if model.version is not None and model.version.registry:
         text = f"the origin of {model.name} is known, it came from there: {model.version.repository} at {model.version.commit[:12]}"
         raise Refused(Kind.CONFLICT, "origin_known", text)
+
+
+def _external(model: Model) -> Refused:
+    text = f"{model.name} is answered by a provider: it has no weights here"
+    return Refused(Kind.CONFLICT, "model_is_external", text)
 
 
 def _keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str) -> Known:
@@ -181,12 +189,7 @@ def _format(path: str) -> Format:
 def look(model: Model) -> Change:
     """Ask the registry whether the files of a model changed there, and keep the answer. Raises Refused `origin_unknown`, or as the registry
     refuses; the refusal is kept too."""
-    origin = known(model)
-    if origin is None:
-        text = (
-            f"nobody knows where the weights of {model.name} come from: `llmgw model origin {model.name}` looks for it"
-        )
-        raise Refused(Kind.CONFLICT, "origin_unknown", text)
+    origin = needed(model)
     try:
         found = change(origin.manifest, registry.look(origin.repository).card)
     except Refused as refused:
@@ -200,14 +203,24 @@ def _note(model: Model, **values: Any) -> None:
     Origin.objects.update_or_create(model_id=model.pk, defaults={**values, "checked_at": Now()})
 
 
-def check_all() -> int:
-    """Ask for every model that has an origin; how many changed. A registry that limits us is asked no more in this round."""
-    changed = 0
-    for model in Model.objects.filter(provider__isnull=True, enabled=True).select_related("version").order_by("name"):
+MOST_AT_ONCE = 20
+"""Models that are asked for in one go; the others have their turn minutes later."""
+
+
+def check_all(*, older_than: float) -> tuple[str, ...]:
+    """Ask for every model whose origin is known and was asked longer ago than so many seconds; the names of those that changed. A registry
+    that limits us, or is away, is asked no more in this round."""
+    before = timezone.now() - timedelta(seconds=older_than)
+    asked = Origin.objects.filter(checked_at__gte=before).values("model_id")
+    models = Model.objects.filter(provider__isnull=True, enabled=True).exclude(id__in=asked)
+    changed: list[str] = []
+    count = 0
+    for model in models.select_related("version").order_by("name"):
         if known(model) is None:
             continue
+        count += 1
         try:
-            changed += bool(look(model))
+            changed += [model.name] if look(model) else []
         except Refused as refused:
             event(
                 log,
@@ -219,51 +232,76 @@ def check_all() -> int:
             )
             if refused.code in ("registry_limited", "registry_unreachable", "registry_failed"):
                 break
-    return changed
+        if count >= MOST_AT_ONCE:
+            break
+    return tuple(changed)
+
+
+def standings(model_id: str = "") -> list[dict[str, Any]]:
+    """How each model with weights stands to its origin, by name; or only this one."""
+    rows = Model.objects.filter(provider__isnull=True, **({"id": model_id} if model_id else {}))
+    return [_standing(row) for row in rows.select_related("version", "previous", "origin").order_by("name")]
+
+
+def _standing(model: Model) -> dict[str, Any]:
+    row: Origin | None = getattr(model, "origin", None)
+    fetched = model.version is not None and bool(model.version.registry)
+    repository = model.version.repository if fetched and model.version else row.repository if row else ""
+    commit = model.version.commit if fetched and model.version else row.commit if row else ""
+    return {
+        "id": model.pk, "name": model.name, "repository": repository, "commit": commit,
+        "given_by": "version" if fetched else row.given_by if row else "",
+        "checked_at": row.checked_at if row else None, "newest": row.newest if row else "",
+        "changed": row.changed if row else [], "code": row.code if row else "", "message": row.message if row else "",
+        "previous": model.previous.name if model.previous else "",
+    }  # fmt: skip
+
+
+def needed(model: Model) -> Known:
+    """Where a model comes from. Raises Refused `model_is_external`, `origin_unknown`: what to do first."""
+    if model.external:
+        raise _external(model)
+    origin = known(model)
+    if origin is None:
+        text = (
+            f"nobody knows where the weights of {model.name} come from: `llmgw model origin {model.name}` looks for it"
+        )
+        raise Refused(Kind.CONFLICT, "origin_unknown", text)
+    return origin
+
+
+def settled(model: Model) -> None:
+    """A model serves something else now: what was found of it is no news any more."""
+    Origin.objects.filter(model_id=model.pk).update(checked_at=None, newest="", changed=[], code="", message="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Next:
-    """What follows. `made`: nobody had asked for this version before."""
+    """What follows what a model serves. `changed`: files of it that are others now."""
 
-    version: Version
-    made: bool
-    files: tuple[str, ...]
+    seen: Seen
+    files: FileSet
+    facts: ModelFacts
+    projector: RepoFile | None
+    changed: tuple[str, ...]
 
 
-def follow(*, actor: str, model: Model) -> Next | None:
-    """The version that takes the place of what a model serves; None: its files are at their origin as they are here.
+def follow(model: Model, revision: str = "") -> Next | None:
+    """What takes the place of what a model serves, at a commit or the newest; None: its files are there as they are here.
 
     Raises Refused: `origin_unknown`, `update_gone`, `weights_incomplete`, or as the registry refuses.
     """
     found, origin = look(model), known(model)
     if not found or origin is None:
         return None
-    first = origin.manifest.first
+    first, format = origin.manifest.first, origin.manifest.format
     label = model.version.quantization if model.version is not None else quantization(first)
-    seen = registry.look(origin.repository, found.commit)
-    chosen = successor(
-        seen.sets, format=origin.manifest.format, first=first, quantization=label, repository=origin.repository
-    )
-    _, shapes = registry.shapes(origin.repository, found.commit, file=chosen.first.path, format=chosen.format.value)
-    before = model.version.projector if model.version is not None else ""
-    projector = None
+    repository, commit = origin.repository, revision or found.commit
+    seen = registry.look(repository, commit)
+    chosen = successor(seen.sets, format=format, first=first, quantization=label, repository=repository)
+    _, ((files, facts),) = registry.shapes(repository, commit, file=chosen.first.path, format=format.value)
+    before, projector = (model.version.projector if model.version is not None else ""), None
     if before:
         there = any(before == file.path for file in seen.projectors)
         projector = sources.projector(seen, chosen, before if there else "auto")
-    known_before = set(
-        Version.objects.filter(repository=seen.card.id, commit=seen.card.commit).values_list("id", flat=True)
-    )
-    version = versions.make(seen, shapes[0][0], shapes[0][1], projector, actor=actor)
-    return Next(version=version, made=version.pk not in known_before, files=found.files)
-
-
-def forget(*, actor: str, version_id: str) -> None:
-    """Forget a version that was made for an update that did not come about; one that is needed stays."""
-    version = Version.objects.filter(id=version_id).first()
-    if version is not None:
-        try:
-            versions.remove(actor=actor, version=version)
-        except Refused as refused:
-            if refused.code not in ("still_in_use", "not_found"):
-                raise
+    return Next(seen=seen, files=files, facts=facts, projector=projector, changed=found.files)

@@ -31,6 +31,22 @@ KINDS: Mapping[str, tuple[StepSpec, ...]] = {
         StepSpec(name="wait", title="Wait for the replica", deadline=1800),
         StepSpec(name="smoke", title="Ask it something", deadline=300),
     ),
+    "update": (
+        StepSpec(name="registry", title="Ask whether its files changed", deadline=2 * 3600),
+        StepSpec(name="plan", title="Look at the new files", deadline=2 * 3600),
+        StepSpec(name="mirror", title="Fetch them beside the old ones", deadline=14 * 24 * 3600),
+        StepSpec(name="check", title="Check the engines", deadline=600),
+        StepSpec(name="replace", title="Replace the replicas, one after the other", deadline=2 * 24 * 3600),
+    ),
+    "rollback": (
+        StepSpec(name="back", title="Look for the earlier version", deadline=60),
+        StepSpec(name="replace", title="Replace the replicas, one after the other", deadline=2 * 24 * 3600),
+    ),
+    "bench": (
+        StepSpec(name="choose", title="Choose replicas", deadline=60),
+        StepSpec(name="measure", title="Load them more and more", deadline=2 * 3600),
+        StepSpec(name="keep", title="Keep what was found", deadline=60),
+    ),
 }
 """The steps of each kind of job, in order."""
 

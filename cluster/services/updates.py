@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import F
 
 from catalog.models import Model, Version
-from catalog.services import rows
+from catalog.services import origins, rows
 from cluster import signals
 from cluster.models import ModelStanding
 from cluster.services.locks import plan_lock
@@ -28,6 +28,13 @@ def served_now(model: Model) -> dict[str, Any]:
         "version": model.version_id, "previous": model.previous_id, "weights_path": model.weights_path,
         "weights_sha256": model.weights_sha256, "weights_size": model.weights_size, "facts": model.facts,
     }  # fmt: skip
+
+
+def may_go_back(model: Model) -> None:
+    """Raises Refused `nothing_to_roll_back`."""
+    if model.previous_id is None:
+        text = f"{model.name} has no earlier version to go back to"
+        raise Refused(Kind.CONFLICT, "nothing_to_roll_back", text)
 
 
 def swap(*, actor: str, model: Model, version: Version, before: dict[str, Any], why: str) -> Model:
@@ -47,6 +54,7 @@ def swap(*, actor: str, model: Model, version: Version, before: dict[str, Any], 
             "weights_size": version.size, "facts": version.facts,
         }  # fmt: skip
         _vet(row, ())
+        origins.settled(row)
         return rows.change(
             row, changes, actor=actor, kind="model_updated", message=f"model {row.name} serves {version.name}", why=why
         )
@@ -62,6 +70,7 @@ def swap_back(*, actor: str, model: Model, version_id: str, before: dict[str, An
         for name in ("version", "previous"):
             changes[name] = Version.objects.filter(id=before[name]).first() if before[name] else None
         _vet(row, None)
+        origins.settled(row)
         rows.change(
             row,
             changes,

@@ -232,6 +232,12 @@ class Config:
     job_days: float = _setting(
         "LLMGW_JOB_DAYS", "30", readers.days, "Days that a job is kept after its end; 0: for ever."
     )
+    update_check: float = _setting(
+        "LLMGW_UPDATE_CHECK",
+        "21600",
+        readers.period,
+        "Seconds after which a model's origin is asked again whether its files changed; 0: never by itself.",
+    )
     engine_start_timeout: float = _setting(
         "LLMGW_ENGINE_START_TIMEOUT",
         "7200",
@@ -436,13 +442,3 @@ def _with_join(config: Config) -> Config:
         node_name=config.node_name or str(kept.get("name") or ""),
         controllers=config.controllers or tuple(map(str, kept.get("controllers") or ())),
     )
-
-
-TOP = Path(__file__).resolve().parents[2]
-"""The project's folder, or site-packages where llmgw was installed from a wheel."""
-
-
-def shipped(name: str) -> Path:
-    """The folder `templates` or `static`: in `llmgw_files` where a wheel was installed, else in the project's folder."""
-    installed = TOP / "llmgw_files" / name
-    return installed if installed.is_dir() else TOP / name
