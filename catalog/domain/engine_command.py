@@ -55,6 +55,7 @@ class Run:
     pooling: str = ""
     cards: tuple[CardUse, ...] = ()
     adapters: tuple[Lora, ...] = ()
+    projector: str = ""  # path of what lets it see or hear
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -95,6 +96,9 @@ def command(engine: str, program: tuple[str, ...], run: Run, *, launcher: bool =
         raise Refused(
             Kind.INVALID, "weights_path", f"The weights' path {run.weights!r} is not absolute: name it from /."
         )
+    if run.projector and (not run.projector.startswith("/") or not run.projector.isprintable()):
+        text = f"The projector's path {run.projector[:200]!r} is not absolute: name it from /."
+        raise Refused(Kind.INVALID, "weights_path", text)
     for lora in run.adapters:
         # llama-server reads a comma as the beginning of another file
         if not lora.path.startswith("/") or not lora.path.isprintable() or "," in lora.path or "=" in lora.name:
@@ -119,6 +123,8 @@ def _llama_cpp(run: Run, launcher: bool) -> tuple[str, ...]:
         argv += ["--embeddings"]
         if run.pooling:
             argv += ["--pooling", run.pooling]
+    if run.projector:
+        argv += ["--mmproj", run.projector]
     for lora in run.adapters:
         argv += ["--lora", lora.path]
     if run.adapters:

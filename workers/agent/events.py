@@ -113,6 +113,15 @@ class GatewayGone:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsSeen:
+    """Versions that are whole in this node's store (None: as before), and how those stand that are to be fetched, each with a
+    reason code and words for people."""
+
+    whole: frozenset[str] | None = None
+    fetches: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tick:
     """Time went by."""
 
@@ -127,6 +136,7 @@ Event = (
     | Probed
     | LoadReported
     | GatewayGone
+    | WeightsSeen
     | Tick
 )
 

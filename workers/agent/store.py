@@ -90,8 +90,8 @@ class IntentStore:
 
 
 class WantedStore:
-    """The last answer of a controller. Written when the wanted replicas or the node's roles are new; the map has its own
-    file."""
+    """The last answer of a controller. Written when the wanted replicas, the node's roles or its orders to fetch are new; the
+    map has its own file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -106,7 +106,7 @@ class WantedStore:
             return None
 
     def write(self, wanted: Wanted) -> None:
-        told = wanted.replicas, wanted.roles
+        told = wanted.replicas, wanted.roles, wanted.fetches
         if told != self._written:
             files.write_json(self._path, to_dict(replace(wanted, map=None)))
             self._written = told

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cluster.domain.states import ReplicaState
 from cluster.wire import LocalAdapter, LocalEngine, ReplicaReport, StartingReplica
-from workers.agent.state import Phase, Process, Replica, Rules
+from workers.agent.state import Phase, Process, Replica, Rules, versions
 
 
 def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
@@ -43,6 +43,15 @@ def _adapters(process: Process) -> tuple[LocalAdapter, ...]:
     )
 
 
+def used(replicas: Iterable[Replica]) -> frozenset[str]:
+    """Versions of weights that an engine has open, or that one is to begin with."""
+    found: set[str] = set()
+    for replica in replicas:
+        found |= set(versions(replica.process.serve)) if replica.process is not None else set()
+        found |= set(versions(replica.wanted.serve)) if replica.wanted is not None else set()
+    return frozenset(found)
+
+
 def starting(replicas: Iterable[Replica], rules: Rules) -> tuple[StartingReplica, ...]:
     """Wanted replicas that are not ready, and why."""
     out = []
@@ -68,6 +77,8 @@ def state(replica: Replica, rules: Rules) -> ReplicaState:
             return ReplicaState.STOPPED
         if replica.final:
             return ReplicaState.FAILED
+        if replica.lacks:
+            return ReplicaState.FETCHING
         stuck = replica.failures >= rules.failures_to_backoff
         return ReplicaState.BACKOFF if stuck else ReplicaState.STARTING
     if process.phase is Phase.READY:

@@ -92,6 +92,7 @@ def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport]
             CardUse(memory=size, base=serve.card_base, layers=layers, total=totals.get(uuid) or 0)
             for uuid, size, layers in held
         ),
+        projector=serve.projector,
         adapters=tuple(Lora(item.name, item.weights.path, item.rank) for item in serve.adapters),
         args=serve.args,
         env=serve.env,
