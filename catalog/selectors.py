@@ -212,7 +212,9 @@ def admin_tokens() -> QuerySet[AdminToken]:
 
 
 def models_with_profiles() -> QuerySet[Model]:
-    return Model.objects.select_related("project", "team", "organisation", "provider").prefetch_related("profiles")
+    rows = Model.objects.select_related("project", "team", "organisation", "provider", "version", "previous")
+    unread = [f"{version}__{column}" for version in ("version", "previous") for column in ("manifest", "facts")]
+    return rows.defer(*unread).prefetch_related("profiles")
 
 
 def adapters() -> QuerySet[Adapter]:
