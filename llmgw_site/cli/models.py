@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli import adapters, model_adding, model_orders
+from llmgw_site.cli import adapters, model_adding, model_orders, serving
 from llmgw_site.cli import registry as model_registry
 from llmgw_site.cli import resources as model_resources
 from llmgw_site.cli.client import AsJson, Column, ago, api, print_json, show_item, show_list
@@ -14,7 +14,7 @@ from llmgw_site.cli.quotas import KINDS, find_scope
 from llmgw_site.lib.units import format_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
-for _orders in (model_orders.COMMANDS, model_registry.COMMANDS):
+for _orders in (serving.COMMANDS, model_orders.COMMANDS, model_registry.COMMANDS):
     for _name, _order in _orders.items():
         app.command(_name)(_order)
 app.command("resources")(model_resources.resources)
