@@ -19,7 +19,7 @@ def surplus(draft: Draft, model: ModelView) -> None:
         # case 4a under way: the old ones may go as soon as enough others are ready, and in an update have answered
         ready = sum(item.state is _READY and model.trusts(item) for item in active if item not in replaced)
         enough = ready + len(replaced) - model.target
-        order = sorted(replaced, key=lambda item: (item.state is _READY, not outdated(model, item), *usefulness(item)))
+        order = sorted(replaced, key=lambda item: (item.state is _READY, not outdated(model, item), *_replaced(item)))
         for replica in order[: max(0, min(enough, len(active) - model.target))]:
             draft.do(Stop(replica_id=replica.id, reason=_why_replaced(draft, replica)))
     elif len(active) > model.target:
@@ -76,6 +76,12 @@ def _taken_back(replica: ReplicaView) -> tuple[int, bool, int, str]:
     """Sort key of a surplus: the least useful first, of equals one that was added under load, then the idlest."""
     use, name = usefulness(replica)
     return (use, not replica.grown, replica.in_flight, name)
+
+
+def _replaced(replica: ReplicaView) -> tuple[int, str]:
+    """Sort key of those that are replaced: the least useful first, of equals the oldest. Where the definition changed again
+    before the first successor was in its place, the later one is nearer to it: it has the adapter that came in between."""
+    return (usefulness(replica)[0], replica.id)
 
 
 def _newest_first(replica_id: str) -> str:

@@ -19,8 +19,6 @@ from cluster.selectors.ways import needs_of
 from llmgw_site.lib.errors import Refused
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
-from tests.hub.stocked import serving_stocked_hub as serving_stocked_hub
-from tests.hub.stocked import stocked_hub as stocked_hub
 from tests.rows import ACTOR, a_model, a_provider
 from tests.tiny import make_tiny_gguf
 
