@@ -69,7 +69,8 @@ class _Board:
         self.sizes: dict[str, int] = dict(Version.objects.order_by("id").values_list("id", "size"))
         self.sites = list(_sites(now)) if self.sizes else []
         self._sharings: dict[str, Sharing] = {}
-        self.good_for = max(EVERY, SHARE * (time.monotonic() - began))
+        self.least = SHARE * (time.monotonic() - began)
+        self.good_for = max(EVERY, self.least)
 
     def sharing(self, version: str) -> Sharing:
         if version not in self._sharings:
@@ -128,6 +129,25 @@ def forget() -> None:
     global _board
     with _lock:
         _board = None
+
+
+def news() -> None:
+    """A node has other weights now: look anew as soon as that costs no more than its part of this process's time."""
+    with _lock:
+        if _board is not None:
+            _board.good_for = _board.least
+
+
+def data_nodes() -> list[str]:
+    """Ids of the nodes that fetch and keep every version. One query."""
+    rows = Node.objects.filter(removed_at__isnull=True, fetches__isnull=False).order_by("id")
+    return [node_id for node_id, modules in rows.values_list("id", "modules") if _runs_data(modules)]
+
+
+def fetching_nodes() -> list[str]:
+    """Ids of the nodes that have orders which are not whole yet. One query."""
+    rows = Node.objects.filter(removed_at__isnull=True, fetches__isnull=False).exclude(fetches=[])
+    return list(rows.order_by("id").values_list("id", flat=True))
 
 
 def version_state(version_id: str, *, now: float | None = None) -> VersionState:

@@ -181,9 +181,11 @@ def observe(
     fetches = fetch_reports.kept(node.fetches, beat.fetches, now)
     if fetches != node.fetches:
         fields["fetches"] = fetches
-    told = fields.get("weights_mark", node.weights_mark) != node.weights_mark
+    told = weights = fields.get("weights_mark", node.weights_mark) != node.weights_mark
     if not _write_node(node, fields, call, now):
         raise _older(node)
+    if weights:
+        mirror.news()
     told |= equipment.differs(beat) or _was_away(node, now) or node.modules != fields["modules"]
     if node.last_seen_at is None or any(getattr(node, name) != fields.get(name, node.address) for name in _IN_MAP):
         transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
@@ -193,7 +195,7 @@ def observe(
     reports = {report.replica_id: report for report in beat.replicas}
     news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
     if news or told:
-        transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
+        transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id, weights=weights))
     if hearing.working():
         identity.listened(now=now, last=heard_at)
     return rows
