@@ -91,6 +91,7 @@ class Fetching:
         self._unwanted: dict[str, float] = {}  # since when
         self._wake = asyncio.Event()
         self._told_at = 0.0
+        self._tidied = False
 
     def take(self, wanted: Wanted) -> None:
         """A controller's answer."""
@@ -114,7 +115,6 @@ class Fetching:
         """Look at the orders for ever."""
         tidy_at = 0.0
         try:
-            await asyncio.to_thread(self._store.tidy)
             while True:
                 self._wake.clear()
                 try:
@@ -122,6 +122,8 @@ class Fetching:
                     if time.monotonic() >= tidy_at:
                         tidy_at = time.monotonic() + TIDY_EVERY
                         await self._tidy(time.monotonic())
+                except OSError as error:
+                    event(log, "store_unreadable", level=logging.ERROR, path=str(self._store.root), reason=str(error))
                 except Exception:
                     log.exception("fetching_failed")
                 # not wait_for: in Python 3.11 it can swallow a cancellation that meets the event
@@ -268,6 +270,9 @@ class Fetching:
 
     async def _tidy(self, now: float) -> None:
         """Remove what nobody wants here, once it was unwanted for a while; see what has gone by other hands."""
+        if not self._tidied:
+            await asyncio.to_thread(self._store.tidy)
+            self._tidied = True
         here = [Here(item.manifest.id, item.whole) for item in await asyncio.to_thread(self._store.versions)]
         whole = {item.version for item in here if item.whole}
         for version, item in self._fetches.items():
