@@ -163,7 +163,8 @@ def close(
             JobStep.objects.filter(job_id=job_id, state=StepState.RUNNING.value).update(
                 state=left.value, finished_at=Now()
             )
-            JobStep.objects.filter(job_id=job_id, state=StepState.WAITING.value).update(state=StepState.SKIPPED.value)
+        # a job may be done before its last step: what follows was not needed
+        JobStep.objects.filter(job_id=job_id, state=StepState.WAITING.value).update(state=StepState.SKIPPED.value)
         _event("worker", f"job_{state.value}", job, f"job {job.kind} for {job.subject}: {state.value}", why=message)
         _tell(job_id)
     return True

@@ -45,9 +45,8 @@ def registry(context: Context) -> Piece:
     if found is None:
         row = origins.known(model)
         where = f"{row.repository} at {row.commit[:12]}" if row else "its origin"
-        return Piece(
-            end=Close(JobState.DONE, "update_not_needed", f"nothing changed: the files are as they are in {where}")
-        )
+        text = f"nothing changed: the files are as they are in {where}"
+        return Piece(done=True, detail=text, end=Close(JobState.DONE, "update_not_needed", text))
     data = {
         "repository": found.seen.card.id, "commit": found.seen.card.commit, "changed": list(found.changed),
         "model_id": model.pk, "before": updates.served_now(model),
@@ -222,9 +221,11 @@ def _version_id(job: JobView) -> str:
 
 def result(job: JobView) -> dict[str, Any]:
     """What the job came to."""
+    if not _model_id(job):
+        return {"model": job.args["name"], "updated": False}
     answers = list(job.found("replace").get("answers", {}).values())
     return {
-        "model": job.args["name"], "version_id": _version_id(job), "commit": job.found("registry").get("commit", ""),
+        "model": job.args["name"], "updated": True, "version_id": _version_id(job), "commit": job.found("registry").get("commit", ""),
         "changed": job.found("registry").get("changed", []), "answers": answers,
     }  # fmt: skip
 

@@ -142,7 +142,8 @@ def test_an_update_is_fetched_beside_swapped_and_each_new_replica_asked(site: Si
 def test_where_nothing_changed_the_job_is_done_at_once(site: Site) -> None:
     site.repo.commit({"m-Q8_0.gguf": site.small, "README.md": b"# other words"})
     job = run(opened())
-    assert (job.state, job.code) == ("done", "update_not_needed")
+    assert (job.state, job.code, job.result["updated"]) == ("done", "update_not_needed", False)
+    assert [row.state for row in job.steps.all()] == ["done", *["skipped"] * 4]
     assert Version.objects.count() == 1
 
 
