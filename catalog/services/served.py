@@ -6,6 +6,7 @@ refused here, one that is elsewhere is looked at by the node that runs it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,7 @@ from django.db import transaction
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.repository import Format
 from catalog.models import Model, Organisation, Profile, Project, Provider, Team, Version
+from catalog.models.served import MODEL_NAME
 from catalog.services import profiles, rows, weights
 from catalog.signals import model_changing
 from llmgw_site.lib.errors import Kind, Refused
@@ -232,6 +234,14 @@ def _mixed(field: str, why: str) -> Refused:
         f"{field}: a model has weights, or a provider and the provider's name for it, not both: {why}.",
         param=field,
     )
+
+
+def checked_name(name: str) -> str:
+    """A name that a model may have, before there is a row for it. Raises Refused."""
+    if not re.search(MODEL_NAME, name):
+        text = "name: it begins with a letter or digit and has at most 128 of A-Z a-z 0-9 . _ : / @ -"
+        raise Refused(Kind.INVALID, "invalid_value", text, param="name")
+    return name
 
 
 def checked_path(path: str) -> str:

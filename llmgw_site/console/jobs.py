@@ -16,7 +16,19 @@ from llmgw_site.console.theme import MAY_CHANGE_JOBS, MAY_SEE_JOBS
 from llmgw_site.lib.errors import Kind, Refused
 
 PER_PAGE = 25
-FILTERS = (("", "All"), ("open", "Open"), ("done", "Done"), ("failed", "Failed"), ("waiting", "Waiting"), ("cancelled", "Cancelled"))
+FILTERS = (
+    ("", "All"),
+    ("open", "Open"),
+    ("done", "Done"),
+    ("failed", "Failed"),
+    ("waiting", "Waiting"),
+    ("cancelled", "Cancelled"),
+)
+
+
+def open_count(request: HttpRequest) -> str:
+    """What stands beside *Jobs* in the sidebar: how many have not ended; nothing for none."""
+    return str(selectors.count_open_jobs() or "")
 
 
 @access.page(*MAY_SEE_JOBS)

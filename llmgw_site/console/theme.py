@@ -25,6 +25,7 @@ MAY_CHANGE_SETUP = ("cluster.change_clustersetup",)
 MAY_SEE_MODEL = ("catalog.view_model", "cluster.view_replica", "cluster.view_node")
 MAY_CHANGE_MODEL = ("catalog.change_model",)
 MAY_FIND_MODELS = ("catalog.add_model", "cluster.view_node")
+MAY_SERVE_MODELS = (*MAY_FIND_MODELS, "catalog.change_model", "cluster.add_job", "cluster.view_job")
 MAY_SEE_QUOTAS = ("catalog.view_quota",)
 MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delete_quota")
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
@@ -61,7 +62,10 @@ _NAVIGATION: list[dict[str, Any]] = [
         "items": [
             {"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")},
             _page("Chat", "forum", "console:chat", *MAY_CHAT),
-            _page("Jobs", "checklist", "console:jobs", *MAY_SEE_JOBS),
+            {
+                **_page("Jobs", "checklist", "console:jobs", *MAY_SEE_JOBS),
+                "badge": "llmgw_site.console.jobs.open_count",
+            },
         ]
     },
     {

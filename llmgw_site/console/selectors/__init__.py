@@ -2,7 +2,7 @@
 
 from llmgw_site.console.selectors.chat import chat_models, first_project, live_keys
 from llmgw_site.console.selectors.cluster import Cluster, cluster
-from llmgw_site.console.selectors.jobs import job, jobs, open_jobs
+from llmgw_site.console.selectors.jobs import count_open_jobs, job, jobs, open_jobs
 from llmgw_site.console.selectors.models import ModelCard, ModelRow, model_card, model_row, replicas_words
 from llmgw_site.console.selectors.nodes import MAINTENANCE, Machine, Machines, machines, open_tokens
 from llmgw_site.console.selectors.quotas import (
@@ -32,6 +32,7 @@ __all__ = [
     "SetupRow",
     "chat_models",
     "cluster",
+    "count_open_jobs",
     "find_scope",
     "first_project",
     "job",

@@ -20,6 +20,10 @@ def open_jobs(limit: int = RUNNING_SHOWN) -> tuple[JobView, ...]:
     return jobs_of(Job.objects.filter(state__in=OPEN).order_by("-created_at", "-id")[:limit])
 
 
+def count_open_jobs() -> int:
+    return Job.objects.filter(state__in=OPEN).count()
+
+
 def jobs_of(rows: Iterable[Job]) -> tuple[JobView, ...]:
     """These jobs with their steps: one query more."""
     found = list(rows)

@@ -110,7 +110,7 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(following.time, "sleep", interrupt)
+    monkeypatch.setattr("llmgw_site.cli.following.time.sleep", interrupt)
     done = asked("model", "serve", "org/tiny")
     assert done.code == following.INTERRUPTED
     assert "llmgw jobs job_1 --follow" in done.out
