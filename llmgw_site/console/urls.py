@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import chat, jobs, joining, models, nodes, overview, quotas, registry, setup, users
+from llmgw_site.console import adapters, chat, jobs, joining, mirror, models, nodes, overview, quotas, registry, setup, users
 
 __all__ = ["app_name", "urlpatterns", "users"]
 
@@ -19,6 +19,8 @@ urlpatterns = [
     path("admin/jobs/<str:job_id>/cancel", jobs.act, {"verb": "cancel"}, name="job-cancel"),
     path("admin/jobs/<str:job_id>/retry", jobs.act, {"verb": "retry"}, name="job-retry"),
     path("admin/model/<str:model_id>", models.card, name="model"),
+    path("admin/model/<str:model_id>/adapter", adapters.add, name="adapter-add"),
+    path("admin/model/<str:model_id>/adapter/<str:adapter_id>/remove", adapters.remove, name="adapter-remove"),
     *(
         path(f"admin/model/<str:model_id>/{verb}", models.order, {"verb": verb}, name=f"model-{verb}")
         for verb in models.ORDERS
@@ -33,6 +35,9 @@ urlpatterns = [
     path("admin/quotas/remove", quotas.remove, name="quota-remove"),
     path("admin/registry", registry.index, name="registry"),
     path("admin/registry/<path:ref>", registry.repository, name="registry-model"),
+    path("admin/mirror", mirror.index, name="mirror"),
+    path("admin/mirror/add", mirror.add, name="mirror-add"),
+    path("admin/mirror/<str:version_id>/remove", mirror.remove, name="mirror-remove"),
     path("admin/setup", setup.page, name="setup"),
     path("admin/setup/save", setup.save, name="setup-save"),
     path("admin/setup/clear", setup.clear, name="setup-clear"),

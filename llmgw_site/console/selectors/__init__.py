@@ -1,5 +1,6 @@
 """Reads that span the apps: what overview, jobs and chat show, each in a fixed number of queries, as frozen views."""
 
+from llmgw_site.console.selectors.adapters import ModelAdapters
 from llmgw_site.console.selectors.chat import chat_models, first_project, live_keys
 from llmgw_site.console.selectors.cluster import Cluster, cluster
 from llmgw_site.console.selectors.jobs import count_open_jobs, job, jobs, open_jobs
@@ -23,6 +24,7 @@ __all__ = [
     "Machine",
     "Machines",
     "Minute",
+    "ModelAdapters",
     "ModelCard",
     "ModelRow",
     "QuotaField",
