@@ -70,7 +70,7 @@ class Files:
                 cycle.expected_content_length = 0
                 await send({"type": "http.response.body", "body": b""})
             else:
-                await self._by_pieces(send, handle, start, end)
+                await self._by_pieces(cycle, send, handle, start, end)
         except (OSError, Shrunk):  # the reader is gone, the disk is broken, or somebody cut the file short
             if cycle is None:
                 raise
@@ -99,7 +99,7 @@ class Files:
         finally:
             os.close(out)
 
-    async def _by_pieces(self, send: Any, handle: int, at: int, end: int) -> None:
+    async def _by_pieces(self, cycle: Any, send: Any, handle: int, at: int, end: int) -> None:
         if at == end:
             await send({"type": "http.response.body", "body": b""})
         while at < end:
@@ -107,6 +107,8 @@ class Files:
             if not piece:
                 raise Shrunk
             at += len(piece)
+            if cycle is not None and cycle.disconnected:  # the server takes what is sent to nobody
+                return
             await send({"type": "http.response.body", "body": piece, "more_body": at < end})
 
 

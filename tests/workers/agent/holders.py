@@ -35,6 +35,7 @@ class Holder:
         self.pause = 0.0
         self.asked: list[str] = []
         self.sent = 0
+        self.under_way = 0
 
     @property
     def source(self) -> FetchSource:
@@ -58,6 +59,8 @@ class Holder:
 
         async def counted(message: Any) -> None:
             nonlocal given, gives
+            if cycle.disconnected:  # the server would take it and throw it away
+                raise asyncio.CancelledError
             body = message.get("body", b"")
             gives = message["status"] < 300 if "status" in message else gives
             if self.cut_after is not None and given + len(body) > self.cut_after:
@@ -76,11 +79,19 @@ class Holder:
             if body and self.pause:
                 await asyncio.sleep(self.pause)
 
+        self.under_way += 1
         try:
             await self.app(scope, receive, counted)
         except asyncio.CancelledError:
-            if self.cut_after is None:
+            if self.cut_after is None and not cycle.disconnected:
                 raise
+        finally:
+            self.under_way -= 1
+
+    async def idle(self) -> None:
+        """Nobody is being sent anything."""
+        while self.under_way:
+            await asyncio.sleep(0.01)
 
 
 class Town:
