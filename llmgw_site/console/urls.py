@@ -5,7 +5,20 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import adapters, chat, jobs, joining, mirror, models, nodes, overview, quotas, registry, setup, users
+from llmgw_site.console import (
+    adapters,
+    chat,
+    jobs,
+    joining,
+    mirror,
+    models,
+    nodes,
+    overview,
+    quotas,
+    registry,
+    setup,
+    users,
+)
 
 __all__ = ["app_name", "urlpatterns", "users"]
 
