@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -229,6 +229,12 @@ def profiles() -> QuerySet[Profile]:
 def versions() -> QuerySet[Version]:
     """Weights that the cluster fetches; their lists of files only where they are looked at."""
     return Version.objects.defer("manifest")
+
+
+def held_repositories(names: Iterable[str]) -> frozenset[str]:
+    """Those of these repositories of which the cluster has a version, of whichever commit."""
+    rows = Version.objects.filter(repository__in=list(names))
+    return frozenset(rows.values_list("repository", flat=True).distinct())
 
 
 def providers() -> QuerySet[Provider]:

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
+from catalog.selectors import held_repositories
 from catalog.services import registry
 from cluster import selectors
 from cluster.domain.board import Board
@@ -35,6 +36,7 @@ def index(request: HttpRequest) -> HttpResponse:
                 adapters_of=words["adapters_of"],
                 after=words["after"],
             )
+            context["held"] = held_repositories(card.id for card in page.repositories)
             context |= {"page": page, "next": urlencode({**words, "after": page.after}) if page.after else ""}
     except Refused as refused:
         context |= {"refusal": refused, "said": refused.message.rstrip(".")}

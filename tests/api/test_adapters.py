@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.calls import Caller, a_caller
+from tests.api.calls import a_caller
+from tests.hub.app import Hub
+from tests.hub.repos import Repo
 from tests.rows import a_model
 from tests.tiny import make_tiny_gguf
 
@@ -66,3 +68,20 @@ def test_permissions(folder: Path) -> None:
     adds = a_caller("bob", "catalog.add_adapter", "catalog.view_adapter")
     assert adds("POST", "models/org/base/adapters", body).status == 201
     assert adds("DELETE", "models/org/base/adapters/loud").status == 403
+
+
+def test_adapters_of_a_base_model_are_found_and_held_ones_are_marked(folder: Path, stocked_hub: Hub) -> None:
+    caller = a_caller(superuser=True)
+    for name in ("loud", "other"):
+        repo = stocked_hub.add(Repo(f"voices/{name}", base_model="org/tiny", relation="adapter", downloads=len(name)))
+        repo.commit({"lora.gguf": (folder / "loud.gguf").read_bytes()})
+    found = caller("GET", "registry/models?adapters_of=org/tiny").body["results"]
+    assert [(item["id"], item["adapter"], item["held"]) for item in found] == [
+        ("voices/other", True, False),
+        ("voices/loud", True, False),
+    ]
+    made = caller("POST", "models/org/base/adapters", {"name": "loud", "repository": "voices/loud"})
+    assert (made.status, made.body["repository"], made.body["path"]) == (201, "voices/loud", "")
+    found = caller("GET", "registry/models?adapters_of=org/tiny").body["results"]
+    assert [(item["id"], item["held"]) for item in found] == [("voices/other", False), ("voices/loud", True)]
+    assert caller("GET", "registry/models/voices/loud").body["held"] is True

@@ -27,6 +27,8 @@ def test_adapters_are_added_listed_and_removed(llmgw: Llmgw, stocked_hub: Hub, t
     assert added.out == "Added loud to base; it can be asked for when a replica has loaded it.\n"
     fetched = llmgw("model", "adapters", "base", "add", "org/calm-LoRA", "--json")
     assert (fetched.json["name"], fetched.json["repository"]) == ("calm-LoRA", "org/calm-LoRA")
+    found = llmgw("model", "search", "--adapters-of", "org/tiny")
+    assert "gguf, adapter, held" in found.out
     listed = llmgw("model", "adapters", "base", "list")
     assert str(loud) in listed.out
     assert f"org/calm-LoRA {repo.head[:8]}" in listed.out

@@ -12,6 +12,8 @@ from django.test import Client
 from catalog.models import Adapter, Model
 from catalog.services import served
 from cluster.models import Replica
+from tests.hub.app import Hub
+from tests.hub.repos import Repo
 from tests.llmgw_site.console.conftest import Cluster, Person
 from tests.tiny import make_tiny_gguf
 
@@ -91,3 +93,19 @@ def test_who_may_only_see_gets_no_forms(person: Person, model: Model) -> None:
     assert reader.post(f"/admin/model/{model.pk}/adapter", {"source": "/x"}).status_code == 403
     assert reader.post(f"/admin/model/{model.pk}/adapter/ada_x/remove").status_code == 403
     assert b"No adapters" in person(*SEE, "catalog.change_model", name="other").get(f"/admin/model/{model.pk}").content
+
+
+def test_adapters_of_a_base_model_are_found_and_held_ones_are_marked(
+    admin: Client, model: Model, folder: Path, stocked_hub: Hub
+) -> None:
+    repo = stocked_hub.add(Repo("voices/loud", base_model="org/tiny", relation="adapter"))
+    repo.commit({"lora.gguf": (folder / "loud.gguf").read_bytes()})
+    page = "/admin/registry?adapters_of=org/tiny"
+    assert "voices/loud" in words(admin.get(page).content)
+    assert "held" not in words(admin.get(page).content)
+    added = admin.post(f"/admin/model/{model.pk}/adapter", {"source": "voices/loud"}, follow=True)
+    assert f"voices/loud {repo.head[:8]}" in words(added.content)
+    assert "adapter held" in words(admin.get(page).content)
+    assert "org/tiny (its adapters)" in re.sub(
+        r"\s+([)])", r"\1", words(admin.get("/admin/registry/org/tiny-GGUF").content)
+    ).replace("( ", "(")
