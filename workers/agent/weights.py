@@ -69,29 +69,35 @@ def find(path: str) -> Found | Absent:
 
 
 def problem(serve: Serve) -> tuple[str, str] | None:
-    """Code and message, if the weights are not there as the controllers know them.
+    """Code and message, if the weights or an adapter are not there as the controllers know them.
 
     1. `weights_missing`    no such file, or this user cannot read it
     2. `weights_changed`    no regular file (a folder is right for vLLM only), or of another size
     """
-    path, size = serve.weights.path, serve.weights.size
+    wrong = _problem(serve, serve.weights, "weights", cure="change the model's path")
+    for adapter in serve.adapters:
+        wrong = wrong or _problem(serve, adapter.weights, f"adapter {adapter.name}", cure="remove the adapter")
+    return wrong
+
+
+def _problem(serve: Serve, weights: Weights, what: str, *, cure: str) -> tuple[str, str] | None:
+    path, size = weights.path, weights.size
+    are, have = ("are", "have") if what == "weights" else ("is", "has")
     found = find(path)
     if isinstance(found, Absent):  # 1
         if not found.reason:
-            text = f"The weights {found.path} cannot be read by the user that runs llmgw: change their mode."
+            text = f"The {what} {found.path} cannot be read by the user that runs llmgw: change the mode."
         else:
-            text = (
-                f"The weights {found.path} are not there ({found.reason}): bring them back, or change the model's path."
-            )
+            text = f"The {what} {found.path} {are} not there ({found.reason}): bring the file back, or {cure}."
         return "weights_missing", text
     if found.folder and serve.engine == "vllm":
         return None
     if not found.regular:  # 2
-        return "weights_changed", f"The weights {path} are no regular file: name the file itself."
-    if size and found.size != size and not serve.weights.version:  # 2; a version's files were checked when they came
+        return "weights_changed", f"The {what} {path} {are} no regular file: name the file itself."
+    if size and found.size != size and not weights.version:  # 2; a version's files were checked when they came
         there, wanted = format_bytes(found.size), format_bytes(size)
-        message = f"The weights {path} have {there} ({found.size} bytes) instead of {wanted} ({size} bytes): "
-        return "weights_changed", message + "bring the right file back, or add the model anew."
+        message = f"The {what} {path} {have} {there} ({found.size} bytes) instead of {wanted} ({size} bytes): "
+        return "weights_changed", message + "bring the right file back, or add it anew."
     return None
 
 

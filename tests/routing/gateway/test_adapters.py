@@ -15,10 +15,12 @@ import orjson
 import pytest
 
 from catalog.domain import keys
-from cluster.wire import AdapterFile, LocalAdapter, Serve, Weights, to_dict
+from cluster.wire import AdapterFile, EnginesFile, LocalAdapter, Serve, Weights, to_dict
+from llmgw_site.lib.files import write_json
 from routing.domain.snapshot import AdapterEntry, ModelEntry
 from routing.gateway.engines import Engines
 from tests.processes import free_port
+from tests.routing.gateway.hops import many
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
 from tests.tiny import TEXT, make_tiny_gguf
@@ -161,3 +163,48 @@ async def test_answers_of_the_real_engine_differ_by_adapter_and_are_the_model_s_
     assert without == TEXT
     assert at_once == [AHOY, BONJOUR, TEXT, AHOY, TEXT, BONJOUR]
     assert sly == TEXT
+
+
+async def test_an_adapter_is_passed_on_by_its_name_and_applied_where_its_model_runs(tmp_path: Path) -> None:
+    async with many(tmp_path) as town:
+        town.models[0] = ModelEntry(name=TINY, created=1, adapters=(adapter("ahoy"),))
+        edge = await town.start("edge", "edge")
+        router = await town.start("router", "router")
+        worker = await town.start("worker", "inference", serves=(TINY,))
+        await town.settle()
+        held = (LocalAdapter(name="ahoy", weights="/srv/ahoy.gguf", id=2),)
+        engine = local_engine(f"rep_worker_{TINY}", TINY, worker.engine.port, adapters=held)
+        write_json(worker.node.config.engines_file, to_dict(EnginesFile(written_at=0.0, engines=(engine,))))
+        await until(lambda: bool(worker.gateway.table.view.routes["ahoy"].seats))
+        answer = await edge.chat(model="ahoy", lora=[{"id": 9, "scale": 1}])
+        assert answer.status_code == 200, answer.text
+        assert worker.engine.last.json["lora"] == [{"id": 2, "scale": 1.0}]
+        record = await edge.record()
+        assert (record.model_asked, record.model_served) == ("ahoy", TINY)
+        assert (record.node_id, record.replica_id) == (worker.node_id, f"rep_worker_{TINY}")
+        assert router.gateway.peers.in_flight == {}
+        await town.idle()
+
+
+async def test_of_several_nodes_one_that_says_it_has_loaded_the_adapter_is_asked(tmp_path: Path) -> None:
+    async with many(tmp_path) as town:
+        town.models[0] = ModelEntry(name=TINY, created=1, adapters=(adapter("ahoy"),))
+        town.polls = True
+        front = await town.start("front", "edge", "router")
+        held = (LocalAdapter(name="ahoy", weights="/srv/ahoy.gguf", id=0),)
+        workers = [await town.start(f"worker{n}", "inference", serves=(TINY,)) for n in range(3)]
+        await town.settle()
+        last = workers[-1]
+        engine = local_engine(f"rep_worker2_{TINY}", TINY, last.engine.port, adapters=held)
+        write_json(last.node.config.engines_file, to_dict(EnginesFile(written_at=0.0, engines=(engine,))))
+        await until(lambda: bool(last.gateway.table.view.routes["ahoy"].seats))
+
+        def known() -> bool:
+            found = front.gateway.peers.standings.get(last.node_id)
+            offer = (found.offers or {}).get("ahoy") if found is not None else None
+            return offer is not None and offer.serving_state == "ready"
+
+        await until(known, seconds=30)
+        answers = [(await front.chat(model="ahoy")).status_code for _ in range(12)]
+        assert answers == [200] * 12
+        assert (last.asked, workers[0].asked, workers[1].asked) == (12, 0, 0)

@@ -160,7 +160,10 @@ def test_weights_of_the_store_are_found_there_and_their_use_is_noted(config: Con
         str(config.store / "ver_0000000002" / "files" / "a.gguf"),
         "/own/b.gguf",
     ]
-    assert weights_of.problem(placed) is None
+    assert weights_of.problem(replace(placed, adapters=placed.adapters[:1])) is None
+    code, message = weights_of.problem(placed) or ("", "")
+    assert code == "weights_missing"
+    assert "The adapter b /own/b.gguf is not there" in message
     assert (config.store / VERSION / "whole").stat().st_mtime > 1.0
     argv = LlamaCpp().command(placed, port=1, threads=1).argv
     assert argv[argv.index("--mmproj") + 1] == str(files / "mmproj-F16.gguf")
@@ -168,7 +171,7 @@ def test_weights_of_the_store_are_found_there_and_their_use_is_noted(config: Con
         replace(wanted, engine="vllm", weights=Weights(path="", version=VERSION)), Store(config.store)
     )
     assert Path(folder.weights.path) == files
-    assert weights_of.problem(folder) is None
+    assert weights_of.problem(replace(folder, adapters=())) is None
 
 
 @pytest.mark.parametrize(
