@@ -183,7 +183,7 @@ class Fetching:
             item.size = manifest.size
             kept = {*(self._kept or ()), *self._orders, *self._used()}
             event(log, "fetch_begins", version=version, size=manifest.size, registry=not item.order.sources)
-            await asyncio.to_thread(self._bring, item, manifest, kept)
+            await _in_thread(self._bring, item, manifest, kept)
         except Refused as refused:
             self._failed(item, refused.code, refused.message, refused.retry_after)
         except (LinkError, NodeRemoved) as error:
@@ -284,6 +284,32 @@ class Fetching:
                 if await asyncio.to_thread(self._store.remove, version):
                     event(log, "weights_removed", version=version)
                     self._changed()
+
+
+async def _in_thread(work: Callable[..., None], *args: Any) -> None:
+    """As asyncio.to_thread, but no end of the process waits for it: a connection may hang for half a minute."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell(error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work(*args)
+        except BaseException as caught:
+            error = caught
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell, error)
+
+    threading.Thread(target=run, name="fetching", daemon=True).start()
+    await done
 
 
 def _report(order: FetchOrder, item: _Fetch | None, now: float) -> FetchReport:

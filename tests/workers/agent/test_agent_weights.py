@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,3 +79,17 @@ def test_f11_a_replica_begins_when_its_weights_are_whole_also_over_a_kill_of_the
     node.report(lambda r: r.state == "ready")
     assert node.wait_ready().port == engine.port
     assert node.controller.refused == []
+
+
+def test_an_agent_ends_at_once_while_what_it_fetches_from_is_silent(node: Node, hub: Hub) -> None:
+    hub.faults.reset()
+    hub.seen.clear()
+    hub.faults.stall_after = 1 << 20
+    node.controller.manifests[VERSION] = known(hub)
+    node.controller.fetches = (FetchOrder(version=VERSION, registry=True),)
+    node.start_agent(HF_ENDPOINT=hub.base, LLMGW_PRIVATE_ADDRESSES="1")
+    wait_for(lambda: hub.sent() >= 1 << 20)
+    began = time.monotonic()
+    assert node.end_agent() == 0
+    assert time.monotonic() - began < 8
+    hub.faults.reset()
