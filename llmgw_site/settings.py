@@ -185,7 +185,8 @@ SPECTACULAR_SETTINGS = {
         "llmgw_site.schema.with_errors",
     ],
     "ENUM_NAME_OVERRIDES": {
-        f"{name}State": f"cluster.choices.{name.upper()}_STATES" for name in ("Node", "Replica", "Job", "Step")
+        **{f"{name}State": f"cluster.choices.{name.upper()}_STATES" for name in ("Node", "Replica", "Job", "Step")},
+        "FileFormat": [("gguf", "gguf"), ("safetensors", "safetensors")],
     },
 }
 
