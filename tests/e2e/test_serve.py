@@ -7,7 +7,9 @@ would need is described by a test's own NVML (tests/e2e/cards).
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -134,3 +136,55 @@ def test_safetensors_reach_a_vllm_that_is_started_as_it_should_be(up: Stack) -> 
     assert job["result"]["answer"].startswith("Hello")
     assert "1 x NVIDIA L4 (vllm)" in job["steps"][1]["detail"]
     up.remove_model("folder")
+
+
+def says(up: Stack, name: str) -> str:
+    """What is answered under this name; empty: nothing yet."""
+    answer = up.chat(model=name, max_tokens=40)
+    return str(answer.json()["choices"][0]["message"]["content"]).strip() if answer.status_code == 200 else ""
+
+
+def test_an_adapter_is_fetched_with_its_model_and_answers_by_its_own_name(up: Stack, hub: Hub, tmp_path: Path) -> None:
+    plain, loud = "What the model says.", "What its adapter shouts."
+    base = tiny.make_tiny_gguf(tmp_path / "base.gguf", text=plain, loras=[(tmp_path / "loud.gguf", loud)])
+    hub.add(Repo("org/voice-GGUF")).commit({"voice-F16.gguf": base.read_bytes()})
+    lora = hub.add(Repo("org/voice-LoRA", base_model="org/voice-GGUF", relation="adapter"))
+    lora.commit({"loud.gguf": (tmp_path / "loud.gguf").read_bytes(), "README.md": b"#"})
+    job = served(up, source=["org/voice-GGUF"], name="voice", way="processor")
+    assert job["state"] == "done", told(job)
+    model = up.api().find("models", "voice", noun="model")
+    made = up.api().post(f"models/{model['id']}/adapters", {"name": "org/loud", "repository": "org/voice-LoRA"})
+    assert made["version"]
+    wait_for(lambda: says(up, "org/loud") == loud, seconds=fair(60), what=f"the adapter: {up.tail()}", every=0.1)
+    assert says(up, "voice") == plain
+    up.api().delete(f"models/{model['id']}/adapters/{made['id']}")
+    wait_for(lambda: up.chat(model="org/loud").status_code == 404, seconds=fair(10), what="it to be gone", every=0.1)
+    assert says(up, "voice") == plain
+    up.remove_model("voice")
+
+
+def test_vllm_is_given_its_adapters_by_name(up: Stack, hub: Hub) -> None:
+    hub.add(Repo("org/folder-LoRA", base_model="org/folder", relation="adapter")).commit(lora_folder(width=64, rank=24))
+    job = served(up, source=["org/folder"], name="deep", context=1024)
+    assert job["state"] == "done", told(job)
+    model = up.api().find("models", "deep", noun="model")
+    up.api().post(f"models/{model['id']}/adapters", {"name": "deep-loud", "repository": "org/folder-LoRA"})
+    wanted = "Hello from deep-loud"
+    wait_for(lambda: says(up, "deep-loud") == wanted, seconds=fair(60), what=f"the adapter: {up.tail()}", every=0.1)
+    assert says(up, "deep").startswith("Hello")
+    assert says(up, "deep") != wanted
+    up.remove_model("deep")
+
+
+def lora_folder(*, width: int, rank: int) -> dict[str, bytes]:
+    """An adapter of PEFT for the first layer's queries; zeros."""
+    head, at = {}, 0
+    for half, shape in (("A", [rank, width]), ("B", [width, rank])):
+        size = 2 * rank * width
+        name = f"base_model.model.model.layers.0.self_attn.q_proj.lora_{half}.weight"
+        head[name] = {"dtype": "F16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(head).encode()
+    config = json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": rank}).encode()
+    weights = struct.pack("<Q", len(text)) + text + bytes(at)
+    return {"adapter_config.json": config, "adapter_model.safetensors": weights, "README.md": b"#"}

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -28,7 +29,37 @@ def options() -> argparse.Namespace:
     found.add_argument("--max-num-seqs", required=True, type=int)
     found.add_argument("--tensor-parallel-size", required=True, type=int)
     found.add_argument("--gpu-memory-utilization", required=True, type=float)
+    found.add_argument("--enable-lora", action="store_true")
+    found.add_argument("--max-loras", type=int, default=1)
+    found.add_argument("--max-lora-rank", type=int, default=16, choices=[1, 8, 16, 32, 64, 128, 256, 320, 512])
+    found.add_argument("--lora-modules", nargs="+", default=[])
     return found.parse_args()
+
+
+def loras(given: argparse.Namespace) -> dict[str, Path]:
+    """Adapters by name, each as vLLM would find it. Ends where one could not be loaded."""
+    found = {name: Path(path) for name, _, path in (item.partition("=") for item in given.lora_modules)}
+    for name, folder in found.items():
+        config = orjson.loads((folder / "adapter_config.json").read_bytes())
+        good = given.enable_lora and config["peft_type"] == "LORA" and config["r"] <= given.max_lora_rank
+        if not good or not (folder / "adapter_model.safetensors").exists():
+            sys.exit(f"vllm: the adapter {name} cannot be loaded: {sys.argv[1:]}")
+    return found
+
+
+class Handler(engine.Handler):
+    """Answers for the models that vLLM was given by name; an adapter says its own."""
+
+    known: tuple[str, ...] = ()
+
+    def compute(self, body: dict[str, Any]) -> None:
+        name = body.get("model")
+        if name not in self.known:
+            self.refuse(404, f"The model `{name}` does not exist.")
+        elif name != self.known[0] and not body.get("stream"):
+            self.whole(["Hello ", "from ", str(name)])
+        else:
+            super().compute(body)
 
 
 def main() -> None:
@@ -49,6 +80,8 @@ def main() -> None:
             sys.exit(f"vllm: {problem}: {sys.argv[1:]}")
     os.environ["LLMGW_ENGINE_KEY"] = os.environ.pop("VLLM_API_KEY")
     sys.argv = ["engine", "--port", str(given.port), "--model", given.served_model_name]
+    Handler.known = (given.served_model_name, *loras(given))
+    engine.Handler = Handler  # type: ignore[misc]
     engine.main()
 
 
