@@ -14,7 +14,7 @@ from catalog.services import actors, served
 from cluster.services import standing
 from llmgw_site.console import access, selectors
 from llmgw_site.console.selectors import ModelRow
-from llmgw_site.console.theme import MAY_CHANGE_MODEL, MAY_FIND_MODELS, MAY_SEE_MODEL
+from llmgw_site.console.theme import MAY_CHANGE_MODEL, MAY_FIND_MODELS, MAY_SEE_MODEL, MAY_UPDATE_MODELS
 from llmgw_site.lib.errors import Kind, Refused
 
 
@@ -54,6 +54,8 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
         "may_add_adapters": not found.row.external and user.has_perms(("catalog.add_adapter",)),  # type: ignore[union-attr]
         "may_remove_adapters": user.has_perms(("catalog.delete_adapter",)),  # type: ignore[union-attr]
         "adapters": selectors.ModelAdapters(model_id),
+        "weights": selectors.ModelWeights(model_id, found.row.name),
+        "may_update": user.has_perms(MAY_UPDATE_MODELS),  # type: ignore[union-attr]
         "classes": [name for name, _ in CLASSES],
         "scopes": selectors.scopes,  # asked where there is a form
         "fields": fields,

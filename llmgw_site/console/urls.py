@@ -17,6 +17,7 @@ from llmgw_site.console import (
     quotas,
     registry,
     setup,
+    updates,
     users,
 )
 
@@ -38,6 +39,7 @@ urlpatterns = [
         path(f"admin/model/<str:model_id>/{verb}", models.order, {"verb": verb}, name=f"model-{verb}")
         for verb in models.ORDERS
     ),
+    path("admin/model/<str:model_id>/weights/<str:verb>", updates.act, name="model-weights"),
     path("admin/nodes", nodes.index, name="nodes"),
     path("admin/nodes/add", joining.add, name="node-add"),
     path("admin/nodes/tokens/<str:token_id>/revoke", joining.revoke, name="node-token-revoke"),

@@ -17,6 +17,7 @@ from llmgw_site.console.selectors.quotas import (
 )
 from llmgw_site.console.selectors.requests import Minute, minutes
 from llmgw_site.console.selectors.setup import SetupPage, SetupRow, setup
+from llmgw_site.console.selectors.weights import ModelWeights
 
 __all__ = [
     "MAINTENANCE",
@@ -27,6 +28,7 @@ __all__ = [
     "ModelAdapters",
     "ModelCard",
     "ModelRow",
+    "ModelWeights",
     "QuotaField",
     "QuotaPage",
     "QuotaRow",
