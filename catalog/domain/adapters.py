@@ -18,7 +18,7 @@ from llmgw_site.lib.errors import Kind, Refused
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """The files of a PEFT folder."""
-MAX_RANK = 4096
+MAX_RANK, MAX_ALPHA = 4096, 1e9
 LEAST_SCALE, MOST_SCALE = 0.01, 10.0
 _GGUF_PAIR = re.compile(r"(?P<of>.+)\.lora_(?P<half>[ab])")
 _PEFT_PAIR = re.compile(r"(?P<of>.+)\.lora_(?P<half>A|B)(?:\.default)?\.weight")
@@ -73,9 +73,9 @@ def gguf_adapter(header: gguf.Header, facts: ModelFacts, *, what: str) -> Adapte
     return AdapterFacts(
         format=Format.GGUF,
         architecture=facts.architecture,
-        name=facts.name,
-        base=str(header.pairs.get("general.base_model.0.name") or "")[:200],
-        alpha=float(alpha) if isinstance(alpha, (int, float)) and not isinstance(alpha, bool) else None,
+        name=_plain(facts.name),
+        base=_plain(header.pairs.get("general.base_model.0.name")),
+        alpha=_figure(alpha),
         **found,
     )
 
@@ -92,10 +92,21 @@ def peft_adapter(config: Any, header: safetensors.Header, *, what: str) -> Adapt
     found = _pairs(((tensor.name, tensor.shape) for tensor in header.tensors), _PEFT_PAIR, what)
     return AdapterFacts(
         format=Format.SAFETENSORS,
-        base=base[:200] if isinstance(base, str) else "",
-        alpha=float(alpha) if isinstance(alpha, (int, float)) and not isinstance(alpha, bool) else None,
+        base=_plain(base),
+        alpha=_figure(alpha),
         **found,
     )
+
+
+def _plain(value: Any) -> str:
+    """A text for people, as a database can keep it."""
+    return "".join(filter(str.isprintable, value[:200])) if isinstance(value, str) else ""
+
+
+def _figure(value: Any) -> float | None:
+    """A number that can be told in JSON."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and -MAX_ALPHA < value < MAX_ALPHA
+    return float(value) if good else None
 
 
 def _pairs(tensors: Iterable[tuple[str, tuple[int, ...]]], pattern: re.Pattern[str], what: str) -> dict[str, Any]:

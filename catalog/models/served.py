@@ -9,10 +9,13 @@ from django.db import models
 from django.db.models import F, Q
 
 from catalog.choices import CLASSES
+from catalog.domain import adapters
+from catalog.domain.facts import facts_from_dict
 from catalog.models.fields import LABEL, id_field
 from catalog.models.providers import Provider
 from catalog.models.scopes import Organisation, Project, Team
 from catalog.models.versions import Version
+from llmgw_site.lib.errors import Refused
 
 MODEL_NAME = r"\A[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z"
 MAX_REPLICAS = 10_000
@@ -196,6 +199,18 @@ class Model(models.Model):
         if apps.get_model("catalog", "Adapter").objects.filter(name=self.name).exists():
             text = f"There is an adapter named {self.name}: a model needs a name of its own."
             raise ValidationError({"name": ValidationError(text, code="name_taken")})
+        if self.facts:
+            self._clean_adapters()
+
+    def _clean_adapters(self) -> None:
+        """Other weights must fit its adapters, too: an engine that cannot load one of them does not start."""
+        about = facts_from_dict(self.facts)
+        for item in apps.get_model("catalog", "Adapter").objects.filter(model_id=self.pk).only("name", "facts"):
+            made = adapters.facts_from_dict(item.facts)
+            try:
+                adapters.vet(made, about, engines=(), scale=1.0, what=f"Its adapter {item.name}", name=self.name)
+            except Refused as refused:
+                raise ValidationError(f"{refused.message}, or remove that adapter first.") from None
 
     @property
     def external(self) -> bool:

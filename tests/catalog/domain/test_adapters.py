@@ -84,6 +84,15 @@ def test_a_peft_folder_says_what_it_is() -> None:
     )
 
 
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 10**400, True, "16", None])
+def test_what_is_no_figure_and_no_text_is_left_out(alpha: Any) -> None:
+    config = {"peft_type": "LORA", "lora_alpha": alpha, "base_model_name_or_path": "a\x00b\n" + "x" * 500}
+    found = peft_adapter(config, packed(PEFT_PAIR), what="folder")
+    assert found.alpha is None
+    assert found.base == "ab" + "x" * 196
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
 @pytest.mark.parametrize(
     ("tensors", "more", "code"),
     [

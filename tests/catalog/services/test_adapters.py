@@ -229,3 +229,14 @@ def test_adapters_go_with_their_model(base: Model, files: Path) -> None:
     add(base, path=str(files / "loud.gguf"))
     served.remove(actor=ACTOR, model=base)
     assert not Adapter.objects.exists()
+
+
+def test_other_weights_must_fit_the_adapters_too(base: Model, files: Path, tmp_path: Path) -> None:
+    add(base, path=str(files / "loud.gguf"))
+    wide = make_tiny_gguf(tmp_path / "wide.gguf", text=" ".join(f"word{n}" for n in range(90)))
+    with pytest.raises(Refused) as refused:
+        served.update(actor=ACTOR, model=base, weights_path=str(wide))
+    assert "Its adapter loud was made for a model of width 64 and base has 128" in refused.value.message
+    assert "remove that adapter first" in refused.value.message
+    adapters.remove(actor=ACTOR, adapter=Adapter.objects.get())
+    served.update(actor=ACTOR, model=base, weights_path=str(wide))
