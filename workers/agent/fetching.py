@@ -91,6 +91,7 @@ class Fetching:
         self._unwanted: dict[str, float] = {}  # since when
         self._wake = asyncio.Event()
         self._told_at = 0.0
+        self._said: tuple[tuple[str, str, str], ...] = ()
         self._tidied = False
 
     def take(self, wanted: Wanted) -> None:
@@ -147,8 +148,9 @@ class Fetching:
                 running += 1
                 item.stop = threading.Event()
                 item.task = asyncio.ensure_future(self._fetch(item))
-        if running and now >= self._told_at + TOLD_EVERY:  # 3
-            self._told_at = now
+        said = tuple((item.version, item.code, item.message) for item in self.reports())
+        if (running or said != self._said) and now >= self._told_at + TOLD_EVERY:  # 3
+            self._told_at, self._said = now, said
             self._news()
 
     def _follow(self, item: _Fetch, order: FetchOrder | None, now: float) -> None:

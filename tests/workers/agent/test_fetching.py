@@ -243,6 +243,11 @@ async def test_what_waits_says_what_for(tmp_path: Path) -> None:
         await node.until(lambda: node.work._fetches)
         assert (node.report.code, node.report.rate, node.report.there) == ("fetch_waits", None, 0)
         assert "node-1" in node.report.message
+        await node.until(lambda: node.told == 1)
+        await asyncio.sleep(0.2)
+        assert node.told == 1
+        node.want(FetchOrder(version=VERSION, code="no_mirror", message="nobody fetches"))
+        await node.until(lambda: node.told == 2)
 
 
 async def test_a_few_versions_at_a_time(tmp_path: Path) -> None:
