@@ -14,18 +14,29 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from catalog.domain.manifests import Manifest, ManifestFile
 from catalog.domain.repository import Format
 from catalog.domain.spans import SEGMENT
 from catalog.mirror.fetch import CONNECTIONS
+from catalog.mirror.parts import Part
 from catalog.mirror.store import Store
-from cluster.wire import FetchOrder, to_dict
+from cluster.wire import FetchOrder, FetchSource, to_dict
 from llmgw_site.lib.units import MIB
-from tests.routing.gateway.stored import VERSION
+from tests.processes import free_port
+from tests.routing.gateway.nodes import Cluster, Node
+from tests.routing.gateway.stored import VERSION, put
 from tests.workers.agent import holders
+from workers.agent import fetch_plan
+from workers.agent.fetching import Fetching
+from workers.agent.identity import Identity
+from workers.agent.node_map import NodeMap
+from workers.agent.sources import NodeCalls
+from workers.agent.tls import Tls
 
 TOP = Path(__file__).resolve().parents[3]
 PROGRAM = """
@@ -120,3 +131,94 @@ async def test_f11_twenty_kills_of_a_large_fetch(tmp_path: Path) -> None:
     kills, seed = 20, random.randrange(1 << 30)
     twice = await killed(tmp_path, 500 * 10**6, kills, between=60 * 10**6, seed=seed)
     assert 0 <= twice <= kills * CONNECTIONS * SEGMENT, f"seed {seed}"
+
+
+class Gateway:
+    """The gateway of a node as a process of its own, which may be killed and started again at the same address."""
+
+    def __init__(self, node: Node) -> None:
+        config = node.config
+        self._environ = {
+            **os.environ, "PYTHONPATH": str(TOP), "LLMGW_DATA": str(config.data), "LLMGW_PORT": str(config.port),
+            "LLMGW_NODE_PORT": str(config.node_port), "LLMGW_METRICS_PORT": str(config.metrics_port),
+        }  # fmt: skip
+        self._address = node.address
+
+    async def start(self) -> None:
+        program = "from llmgw_site.lib.config import load; from routing.gateway.serve import main; main(load())"
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            program,
+            env=self._environ,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
+            while True:
+                try:
+                    await client.get(f"{self._address}/healthz")
+                    return
+                except httpx.HTTPError:
+                    await asyncio.sleep(0.02)
+
+    async def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+
+async def test_a_node_that_gives_weights_is_killed_and_nothing_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, dice = 50 * 10**6, random.Random()
+    came = 0
+    original = Part.write
+
+    def slowly(self: Part, data: bytes | memoryview, at: int) -> None:
+        nonlocal came
+        time.sleep(0.004)
+        original(self, data, at)
+        came += len(data)
+
+    monkeypatch.setattr(Part, "write", slowly)
+    monkeypatch.setattr(fetch_plan, "FIRST_PAUSE", 0.1)
+    town = Cluster(tmp_path)
+    asker = town.add("asker", "inference")
+    port = free_port()
+    giver = town.add(
+        "giver", "data", node_port=port, port=free_port(), metrics_port=free_port(), address=f"http://127.0.0.1:{port}"
+    )
+    manifest = put(giver.config.store, {"m.gguf": await asyncio.to_thread(dice.randbytes, size)})
+    town.publish()
+    node_map = NodeMap(asker.config.map_file, time.time)
+    calls = NodeCalls(
+        Identity.read(asker.config.node_file), node_map=node_map, tls=Tls(asker.config.tls_folder), now=time.time
+    )
+
+    class Controllers:
+        async def manifest(self, version: str) -> Any:
+            return manifest.as_dict()
+
+    store = Store(asker.config.store)
+    work = Fetching(asker.config, store, Controllers(), calls, used=set, data=lambda: False)
+    source = FetchSource(node_id=giver.node_id, address=giver.address)
+    work.order([FetchOrder(version=VERSION, sources=(source,))])
+    gateway = Gateway(giver)
+    await gateway.start()
+    task = asyncio.ensure_future(work.run())
+    try:
+        for _ in range(2):
+            enough = came + dice.uniform(0.1, 0.4) * size
+            async with asyncio.timeout(60):
+                while came < enough:
+                    await asyncio.sleep(0.005)
+            await gateway.kill()
+            await gateway.start()
+        async with asyncio.timeout(60):
+            while work.reports():
+                await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+        await gateway.kill()
+    assert store.path(VERSION) is not None
+    assert came == size
