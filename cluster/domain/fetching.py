@@ -24,6 +24,8 @@ REGISTRY = "registry"
 """Source of a fetch from where the version comes from."""
 WAITING = frozenset({"fetch_waits", "no_mirror"})
 """Codes of orders that wait for others: no failures of the node that has them."""
+NO_ROOM = frozenset({"disk_full", "store_full"})
+"""Codes of a node that no waiting helps: somebody has to make room there, or another node takes the weights."""
 MOST = 1000
 """Fetches that are kept of a report."""
 

@@ -192,7 +192,8 @@ class NodeView:
     """A node that was not removed. `engines`: kind of engine -> why it cannot run, empty if it can.
 
     `modules`: those that run there. `maintenance`: empty, cordoned or drained. `fabric`: name of the fast network over
-    which it can share a replica with other nodes. `weights`: names of those that lie on its disk; `lacks`: of those
+    which it can share a replica with other nodes. `fetching`: bytes that are still to come of weights that it is fetching, by
+    their names; `no_room`: why it has no room for some, as it says itself. `weights`: names of those that lie on its disk; `lacks`: of those
     that do not, and that it cannot get. What stands in neither is not known.
     """
 
@@ -212,6 +213,8 @@ class NodeView:
     fabric: str = ""
     weights: frozenset[str] = frozenset()
     lacks: frozenset[str] = frozenset()
+    fetching: Mapping[str, int] = field(default_factory=dict)
+    no_room: Mapping[str, str] = field(default_factory=dict)
 
     def runs(self, module: Module) -> bool:
         return module in self.modules  # text itself, and a read of its value costs

@@ -17,6 +17,7 @@ from catalog.domain.types import ModelView as CatalogModel
 from cluster.domain import explain, health
 from cluster.domain.amounts import scope_of
 from cluster.domain.explain import ModelStatus
+from cluster.domain.fetching import NO_ROOM
 from cluster.domain.holdings import Holding
 from cluster.domain.modules import LEGACY_MODULES, ModuleReport, ModuleState
 from cluster.domain.plan import Plan
@@ -255,6 +256,12 @@ def node_view(
         fabric=node.fabric,
         weights=lies.has if lies is not None else frozenset(),
         lacks=lies.lacks if lies is not None else frozenset(),
+        fetching={
+            item["version"]: max(0, item["size"] - item["there"])
+            for item in node.fetches or ()
+            if item["size"] and item["code"] not in NO_ROOM
+        },
+        no_room={item["version"]: item["message"] for item in node.fetches or () if item["code"] in NO_ROOM},
     )
 
 

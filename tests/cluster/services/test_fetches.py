@@ -17,7 +17,7 @@ from django.utils import timezone
 from catalog.domain.manifests import manifest_from_dict
 from catalog.models import Version
 from catalog.services import served, versions
-from cluster import signals
+from cluster import selectors, signals
 from cluster.domain.fetching import PULLS, REGISTRY, FetchReport
 from cluster.domain.modules import ModuleReport
 from cluster.models import ClusterIdentity, Node, Replica
@@ -356,3 +356,35 @@ def test_a_node_without_room_on_its_disk_gets_none() -> None:
     a_model(version=a_version(size=2 * GIB), profile={"memory": GIB})
     tick()
     assert not Replica.objects.exists()
+
+
+def test_a_node_without_room_in_its_store_gets_no_replica_and_one_that_is_there_moves() -> None:
+    """Its disk has room, and its own limit has not: that only the node itself can say."""
+    full, other = Place(), Place()
+    version = a_version()
+    (row,) = placed(version, full)
+    text = "64 MiB more do not fit: this node keeps 1 MiB of weights"
+    full.fetches[version.id] = FetchReport(version=version.id, size=version.size, code="store_full", message=text)
+    full.beat(report(row, "fetching", code="store_full", message=text))
+    tick()
+    now = selectors.database_now()
+    _, statuses = selectors.statuses(selectors.world(now), now)
+    assert "has no room for its weights" in statuses[row.model_id].reason
+    other.beat()
+    tick()
+    new = Replica.objects.get(node_id=other.id)
+    other.whole(version)
+    other.beat(report(new, "ready", port=1, pid=2))
+    tick()
+    assert list(Replica.objects.filter(model=row.model, run=True)) == [new]
+
+
+def test_what_a_node_is_fetching_counts_against_its_disk_only_as_far_as_it_is_still_to_come() -> None:
+    place = Place()
+    large, small = a_version(size=80 * GIB), a_version("acme/small", size=30 * GIB)
+    (row,) = placed(large, place)
+    place.gets(large, 60 * GIB)
+    place.beat(report(row, "fetching"), hardware=replace(HARDWARE, disk_free=55 * GIB))
+    a_model("small", version=small, profile={"memory": GIB})
+    tick()
+    assert Replica.objects.filter(model__name="small").exists()
