@@ -31,6 +31,12 @@ def open_count(request: HttpRequest) -> str:
     return str(selectors.count_open_jobs() or "")
 
 
+def _told(answer: HttpResponse) -> HttpResponse:
+    """With the number for the sidebar, which `live.js` keeps current."""
+    answer.headers["X-Llmgw-Open-Jobs"] = str(selectors.count_open_jobs())
+    return answer
+
+
 @access.page(*MAY_SEE_JOBS)
 def index(request: HttpRequest) -> HttpResponse:
     """All jobs, newest first; `?state=` narrows them, `?page=` turns pages. With `?parts` the list alone."""
@@ -51,7 +57,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "live": _query(state, page, parts=True),
     }
     if "parts" in request.GET:
-        return access.fragment(request, "console/jobs_parts.html", **context)
+        return _told(access.fragment(request, "console/jobs_parts.html", **context))
     filters = [(label, _query(value, 1), value == state) for value, label in FILTERS]
     return access.show(request, "console/jobs.html", "Jobs", filters=filters, **context)
 
@@ -69,7 +75,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
         raise Http404(f"There is no job {job_id}. Jobs that ended long ago are forgotten.")
     context = {"job": job, "may_change": request.user.has_perms(MAY_CHANGE_JOBS)}  # type: ignore[union-attr]
     if "parts" in request.GET:
-        return access.fragment(request, "console/job_parts.html", **context)
+        return _told(access.fragment(request, "console/job_parts.html", **context))
     return access.show(request, "console/job.html", f"Job {job.kind} {job.subject}", **context)
 
 

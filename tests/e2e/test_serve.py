@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from tests import tiny
 from tests.hub.app import Hub
@@ -28,6 +29,8 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
 CONFIG = b'{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 64}'
 HERE = Path(__file__).parent
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +191,29 @@ def lora_folder(*, width: int, rank: int) -> dict[str, bytes]:
     config = json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": rank}).encode()
     weights = struct.pack("<Q", len(text)) + text + bytes(at)
     return {"adapter_config.json": config, "adapter_model.safetensors": weights, "README.md": b"#"}
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="LEFT OUT: no chromium on PATH, so no page was opened")
+def test_a_file_is_served_from_its_repository_s_page(up: Stack) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_context(base_url=up.url).new_page()
+        page.goto("/admin/registry/org/small-GGUF")
+        page.get_by_label("Username").fill(up.quickstart["LLMGW_ADMIN_USER"])
+        page.get_by_label("Password").fill(up.quickstart["LLMGW_ADMIN_PASSWORD"])
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_text("Serve F16…").click()
+        page.get_by_label("Name, as clients ask for it").fill("two words")
+        page.get_by_role("combobox", name="Way").select_option("processor")
+        page.get_by_role("button", name="Fetch and serve").click()
+        expect(page.get_by_role("alert")).to_contain_text("it begins with a letter or digit", timeout=20_000)
+        page.get_by_label("Name, as clients ask for it").fill("by-hand")
+        page.get_by_role("button", name="Fetch and serve").click()
+        expect(page.get_by_role("heading", name="Serve by-hand").first).to_be_visible(timeout=20_000)
+        expect(page.locator(".lg-badge")).to_have_text("1")
+        expect(page.locator(".lg-step.done")).to_have_count(7, timeout=60_000)  # the page looks by itself
+        expect(page.get_by_text(tiny.TEXT).first).to_be_visible()
+        expect(page.locator(".lg-badge")).to_be_hidden(timeout=20_000)
+        browser.close()
+    up.remove_model("by-hand")

@@ -178,7 +178,7 @@ def check(context: Context) -> Piece:
     parts = [f"{format_bytes(offer.card_memory)} of cards"] if offer.card_memory else []
     parts.append(f"{format_bytes(offer.memory)} of memory")
     free = "free now" if offer.free_now else "in use now"
-    return Piece(done=True, detail=f"{facts.architecture or first['engine']} is known; {', '.join(parts)}, {free}")
+    return Piece(done=True, detail=f"the engine knows {facts.architecture or 'it'}; {', '.join(parts)}, {free}")
 
 
 def catalogue(context: Context) -> Piece:

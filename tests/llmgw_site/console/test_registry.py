@@ -100,11 +100,11 @@ def test_who_may_only_look_has_no_form_and_cannot_open_a_job(stocked_hub: Hub, c
     assert not Job.objects.exists()
 
 
-def test_the_sidebar_counts_jobs_that_have_not_ended(admin: Client) -> None:
-    assert "lg-badge" not in admin.get("/admin/registry").content.decode()
+def test_the_sidebar_counts_jobs_that_have_not_ended_and_live_pages_keep_the_number(admin: Client) -> None:
+    badge = '<span class="lg-badge num" data-open-jobs title="have not ended yet"'
+    assert f"{badge} hidden></span>" in admin.get("/admin/registry").content.decode()
     for name in ("a", "b"):
-        jobs.open(kind="serve", subject=name, args={"name": name}, actor="t")
-    assert (
-        '<span class="lg-badge num" title="have not ended yet">2</span>'
-        in admin.get("/admin/registry").content.decode()
-    )
+        job = jobs.open(kind="serve", subject=name, args={"name": name}, actor="t")
+    assert f"{badge}>2</span>" in admin.get("/admin/registry").content.decode()
+    for page in ("/admin/jobs?parts=1", f"/admin/jobs/{job.pk}?parts=1"):
+        assert admin.get(page).headers["X-Llmgw-Open-Jobs"] == "2"
