@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from catalog.models import Adapter, Model
-from catalog.services import served
+from catalog.services import adapters, served
 from cluster.models import Replica
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
@@ -109,3 +109,10 @@ def test_adapters_of_a_base_model_are_found_and_held_ones_are_marked(
     assert "org/tiny (its adapters)" in re.sub(
         r"\s+([)])", r"\1", words(admin.get("/admin/registry/org/tiny-GGUF").content)
     ).replace("( ", "(")
+
+
+def test_an_adapter_can_be_chosen_for_a_chat(admin: Client, model: Model, folder: Path) -> None:
+    adapters.add(actor="t", model=model, name="loud", path=str(folder / "loud.gguf"))
+    found = admin.get("/admin/chat/models").json()["models"]
+    assert [item["name"] for item in found] == ["chat", "loud"]
+    assert found[1]["facts"].startswith("adapter of chat")

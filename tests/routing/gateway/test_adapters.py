@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from catalog.domain import keys
 from cluster.wire import AdapterFile, EnginesFile, LocalAdapter, Serve, Weights, to_dict
 from llmgw_site.lib.files import write_json
 from routing.domain.snapshot import AdapterEntry, ModelEntry
+from routing.gateway import activation
 from routing.gateway.engines import Engines
 from tests.processes import free_port
+from tests.routing.gateway.controllers import Controller
 from tests.routing.gateway.hops import many
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
@@ -208,3 +211,25 @@ async def test_of_several_nodes_one_that_says_it_has_loaded_the_adapter_is_asked
         answers = [(await front.chat(model="ahoy")).status_code for _ in range(12)]
         assert answers == [200] * 12
         assert (last.asked, workers[0].asked, workers[1].asked) == (12, 0, 0)
+
+
+async def test_a_request_for_an_adapter_brings_its_model_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activation, "POLL", 0.05)
+    monkeypatch.setattr(activation, "LOOK", 0.01)
+    async with many(tmp_path) as town:
+        rest = ModelEntry(name=TINY, created=1, on_demand=True, code="model_at_rest", reason="tiny is at rest")
+        town.models = [replace(rest, adapters=(adapter("ahoy"),))]
+        front = await town.start("front", "edge", "router", "inference")
+        brain = Controller(town)
+        await town.scripted("brain", "controller", handler=brain)
+        await town.settle()
+        asking = asyncio.ensure_future(front.chat(model="ahoy"))
+        await until(lambda: brain.orders)
+        assert brain.orders[0]["model"] == TINY
+        held = (LocalAdapter(name="ahoy", weights="/srv/ahoy.gguf", id=0),)
+        engine = local_engine(f"rep_front_{TINY}", TINY, front.engine.port, adapters=held)
+        write_json(front.node.config.engines_file, to_dict(EnginesFile(written_at=0.0, engines=(engine,))))
+        answer = await asking
+        assert answer.status_code == 200, answer.text
+        assert front.engine.last.json["lora"] == [{"id": 0, "scale": 1.0}]
+        await town.idle()
