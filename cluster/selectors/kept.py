@@ -80,7 +80,9 @@ def kept(version_id: str = "") -> tuple[Kept, ...]:
     listening, now = look_at_clock()
     holders: dict[str, list[Holder]] = {}
     fetchers: dict[str, list[Fetcher]] = {}
-    for node in Node.objects.filter(removed_at__isnull=True).order_by("name"):
+    for node in (
+        Node.objects.filter(removed_at__isnull=True).only("name", "last_seen_at", "weights", "fetches").order_by("name")
+    ):
         heard = node_state_of(node, listening, now) is not NodeState.OFFLINE
         for item in node.weights or ():
             if item["size"] is not None:
