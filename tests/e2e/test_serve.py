@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -120,6 +121,85 @@ def test_a_model_in_parts_becomes_an_answer(up: Stack) -> None:
     assert job["result"]["answer"].strip() == tiny.TEXT
     assert up.chat(model="big").status_code == 200
     up.remove_model("big")
+
+
+def test_the_command_follows_the_job_to_the_answer(up: Stack) -> None:
+    start = "from llmgw_site.cli.main import main; main()"
+    words = ("model", "serve", "org/big-GGUF", "--way", "processor", "--name", "typed")
+    done = subprocess.run(
+        [sys.executable, "-c", start, *words],
+        env=up.environ,
+        capture_output=True,
+        text=True,
+        timeout=fair(120),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for said in (" + Look at the source: org/big-GGUF at ", " + Fetch the weights: ", tiny.TEXT, "tokens per second"):
+        assert said in done.stdout
+    up.remove_model("typed")
+
+
+@pytest.fixture
+def slow(hub: Hub) -> Iterator[str]:
+    """A repository whose file takes some ten seconds."""
+    repo = hub.add(Repo("org/slow-GGUF"))
+    repo.commit({"slow-F16.gguf": tiny.tiny_gguf().read_bytes() + bytes(1 << 20)})
+    hub.faults.chunk_pause = 1.0
+    yield repo.id
+    hub.faults.reset()
+
+
+def fetching(up: Stack, job_id: str) -> dict[str, Any]:
+    """Once some of the weights are there."""
+
+    def found() -> Any:
+        job = up.api().get(f"jobs/{job_id}")
+        assert job["state"] in ("queued", "running"), told(job)
+        step = job["steps"][2]
+        return step["state"] == "running" and step["progress"] > 0 and job
+
+    return dict(wait_for(found, seconds=fair(60), what=f"bytes: {up.tail()}", every=0.1) or {})
+
+
+def test_a_worker_that_is_killed_while_weights_are_fetched_costs_nothing(up: Stack, slow: str, hub: Hub) -> None:
+    hub.seen.clear()
+    args = {"source": [slow], "name": "slow", "way": "processor"}
+    job = up.api().post("jobs", {"kind": "serve", "args": args})
+    fetching(up, job["id"])
+    up.kill("worker")
+
+    def ended() -> Any:
+        now = up.api().get(f"jobs/{job['id']}")
+        return now["state"] not in ("queued", "running") and now
+
+    done = dict(wait_for(ended, seconds=fair(120), what=f"the job to end: {up.tail()}", every=0.2) or {})
+    assert done["state"] == "done", told(done)
+    size = tiny.tiny_gguf().stat().st_size + (1 << 20)
+    assert hub.sent() < 2.5 * size, "the header twice and the file once"
+    up.remove_model("slow")
+
+
+def test_a_cancelled_fetch_leaves_no_version_and_no_file(up: Stack, hub: Hub) -> None:
+    repo = hub.add(Repo("org/other-GGUF"))
+    repo.commit({"other-F16.gguf": tiny.tiny_gguf().read_bytes() + bytes(2 << 20)})
+    hub.faults.chunk_pause = 1.0
+    try:
+        job = up.api().post("jobs", {"kind": "serve", "args": {"source": [repo.id], "way": "processor"}})
+        version = fetching(up, job["id"])["steps"][2]["data"]["version_id"]
+        assert any(version in str(path) for path in (up.data / "weights").rglob("*"))
+        up.api().post(f"jobs/{job['id']}/cancel")
+        wait_for(
+            lambda: up.api().get(f"jobs/{job['id']}")["state"] == "cancelled",
+            seconds=fair(30),
+            what="the job to be cancelled",
+        )
+        assert version not in [row["id"] for row in up.api().get("mirror")]
+        gone = lambda: not any(version in str(path) for path in (up.data / "weights").rglob("*"))  # noqa: E731
+        wait_for(gone, seconds=fair(60), what="its files to go", every=0.2)
+        assert "other" not in [row["name"] for row in up.api().all("models")]
+    finally:
+        hub.faults.reset()
 
 
 def test_plain_addresses_become_an_answer(up: Stack, hub: Hub) -> None:

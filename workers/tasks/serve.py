@@ -183,8 +183,18 @@ def wait(context: Context) -> Piece:
     if isinstance(then, InUse):
         text = f"{status.name} is in the catalogue and starts by itself once there is room: {status.reason}"
         return Piece(detail=status.reason, end=Close(JobState.WAITING, status.code, text))
-    progress = max((_PROGRESS.get(ReplicaState(row.state), 0.1) for row in rows), default=0.1)
+    progress = max((_PROGRESS.get(ReplicaState(row.state), 0.1) + _fetched(row) for row in rows), default=0.1)
     return Piece(progress=progress, detail=status.reason, data={"since": dict(then.since)}, again_in=0.5)
+
+
+def _fetched(row: Any) -> float:
+    """How far its node has got with its weights, as a part of the way to the next state."""
+    if row.state != ReplicaState.FETCHING:
+        return 0.0
+    version = row.serve["weights"].get("version")
+    told = next((item for item in row.node.fetches or () if item["version"] == version), None)
+    way = _PROGRESS[ReplicaState.STARTING] - _PROGRESS[ReplicaState.FETCHING]
+    return float(way * min(1.0, told["there"] / told["size"])) if told and told["size"] else 0.0
 
 
 def ask(context: Context) -> Piece:

@@ -20,7 +20,7 @@ from cluster.models import Job, JobStep, Replica
 from cluster.services import jobs as rows
 from cluster.wire import CardReport, EngineBuild, Heartbeat, ReplicaReport, WeightsReport
 from llmgw_site.lib.units import GIB
-from tests.cluster.rows import HARDWARE, Machine, tick
+from tests.cluster.rows import HARDWARE, Machine, report, tick
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.tiny import tiny_gguf
@@ -319,3 +319,45 @@ def test_a_job_whose_cards_others_use_ends_as_waiting(
     assert "starts by itself once there is room" in job.message
     assert job.result["model"] == "m"
     assert Model.objects.get().enabled
+
+
+@pytest.mark.parametrize("name", ["registry", "plan", "mirror", "check", "catalogue"])
+def test_a_step_that_is_begun_again_after_its_worker_was_killed_makes_nothing_twice(
+    stocked_hub: Hub, machine: Machine, name: str
+) -> None:
+    job = run(opened(quantization="F16"))
+    whole(machine, Version.objects.get())
+    run(job)
+    assert step(job, "wait").state == "running"
+    kept = {"begun": step(job, name).started_at.timestamp()} if name == "mirror" else {}  # type: ignore[union-attr]
+    JobStep.objects.filter(job=job, name=name).update(state="running", data=kept)  # it had noted no more
+    run(job)
+    assert [row.state for row in JobStep.objects.filter(job=job).order_by("number")] == ["done"] * 5 + [
+        "running",
+        "waiting",
+    ]
+    assert (Version.objects.count(), Model.objects.count()) == (1, 1)
+    assert Model.objects.get().profiles.count() == 1
+    if name == "mirror":
+        assert step(job, name).data["ours"]
+
+
+def test_how_far_its_node_is_with_fetching_moves_the_bar(stocked_hub: Hub, machine: Machine) -> None:
+    job = run(opened(quantization="F16"))
+    version = Version.objects.get()
+    other = Keeper("two")  # a data node that keeps it
+    other.heartbeat(
+        weights_mark="x",
+        weights=(WeightsReport(path=version.pk, size=version.size),),
+        hardware=replace(HARDWARE, cores=1),
+    )
+    run(job)
+    tick()
+    row = Replica.objects.get()
+    at = machine if row.node_id == machine.node.id else other
+    told = FetchReport(version=version.pk, size=version.size, there=version.size // 2, rate=1e6)
+    at.heartbeat(report(row, "fetching", message="half of it"), fetches=(told,))
+    run(job)
+    found = step(job, "wait")
+    assert found.progress == pytest.approx(0.425, abs=0.01)
+    assert "half of it" in found.detail
