@@ -148,7 +148,7 @@ async def test_answers_of_the_real_engine_differ_by_adapter_and_are_the_model_s_
         AdapterFile(name=name, weights=Weights(path=str(path))) for name, path in (("second", second), ("ahoy", first))
     ]
     with_both = Serve(**{**vars(alone), "adapters": tuple(files)})
-    plain = {"temperature": 0, "max_tokens": 40}
+    plain: dict[str, Any] = {"temperature": 0, "max_tokens": 40}
     async with rig(tmp_path) as it:
         publish(it, adapter("ahoy", first), adapter("second", second), adapter("faint", second, scale=0.01))
         async with real_engine(alone) as (port, held):
@@ -233,3 +233,44 @@ async def test_a_request_for_an_adapter_brings_its_model_up(tmp_path: Path, monk
         assert answer.status_code == 200, answer.text
         assert front.engine.last.json["lora"] == [{"id": 0, "scale": 1.0}]
         await town.idle()
+
+
+async def test_f15_what_is_recorded_of_a_model_and_its_adapters_is_what_the_engine_counted(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="the engine of this platform's wheel")
+    first = tmp_path / "first.gguf"
+    base = make_tiny_gguf(tmp_path / "base.gguf", loras=[(first, AHOY)])
+    files = (AdapterFile(name="ahoy", weights=Weights(path=str(first))),)
+    serve = Serve(
+        engine="llama.cpp", model=TINY, weights=Weights(path=str(base)), context=256, slots=2, adapters=files
+    )  # fmt: skip
+    async with rig(tmp_path) as it:
+        publish(it, adapter("ahoy", first))
+        async with real_engine(serve) as (port, held), httpx.AsyncClient() as client:
+            it.publish((local_engine("rep_1", TINY, port, served_name=TINY, adapters=held),))
+            await taken(it, port)
+
+            async def counted() -> tuple[int, int]:
+                headers = {"authorization": f"Bearer {ENGINE_KEY}"}
+                text = (await client.get(f"http://127.0.0.1:{port}/metrics", headers=headers)).text
+                names = ("llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total")
+                lines = dict(line.split(" ") for line in text.splitlines() if line.startswith(names))
+                return int(lines[names[0]]), int(lines[names[1]])
+
+            before = await counted()
+            for name in (TINY, "ahoy", TINY, "ahoy"):
+                for stream in (False, True):
+                    fields: dict[str, Any] = {
+                        "temperature": 0,
+                        "max_tokens": 40,
+                        "cache_prompt": False,
+                        "stream": stream,
+                    }
+                    answer = await it.chat("hi", model=name, **fields)
+                    assert answer.status_code == 200
+            await it.idle()
+            await until(lambda: len(it.records()) == 8)
+            after = await counted()
+    records = it.records()
+    assert {(item.model_asked, item.model_served) for item in records} == {(TINY, TINY), ("ahoy", TINY)}
+    assert sum(item.prompt_tokens for item in records) == after[0] - before[0]
+    assert sum(item.completion_tokens for item in records) == after[1] - before[1]
