@@ -232,6 +232,12 @@ class Config:
     job_days: float = _setting(
         "LLMGW_JOB_DAYS", "30", readers.days, "Days that a job is kept after its end; 0: for ever."
     )
+    weights_clients: tuple[str, ...] = _setting(
+        "LLMGW_WEIGHTS_CLIENTS",
+        "",
+        readers.names,
+        "The only nodes that get weights from here, by name or id; empty: all.",
+    )
     update_check: float = _setting(
         "LLMGW_UPDATE_CHECK",
         "21600",

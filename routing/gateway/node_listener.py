@@ -89,7 +89,8 @@ class NodeListener:
             await send_whole(send, 200, b"application/json", orjson.dumps(to_dict(self._peers.offers())))
         elif http and path.startswith(WEIGHTS):
             caller.check(b"")
-            await self._weights(scope, send)
+            known = self._members.nodes.get(caller.node_id)
+            await self._weights(scope, send, (caller.node_id, known.name if known else ""))
         else:  # 5
             raise Refused(Kind.NOT_FOUND, "not_found", f"There is no {path[:200]} on the node listener.")
 

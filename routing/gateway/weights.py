@@ -6,6 +6,7 @@ Ranges as RFC 9110 has them, one at a time. A path is answered where the version
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
 from catalog.domain.manifests import ManifestFile
@@ -26,12 +27,19 @@ class NodeWeights:
     def __init__(self, config: Config) -> None:
         self._store = Store(config.store)
         self._files = Files(config.write_timeout)
+        self._clients = frozenset(config.weights_clients)
 
     def close(self) -> None:
         self._files.close()
 
-    async def __call__(self, scope: Any, send: Any) -> None:
-        """Raises Refused before the answer begins: 404 `weights_not_here`, 405 `method_not_allowed`."""
+    async def __call__(self, scope: Any, send: Any, caller: Collection[str]) -> None:
+        """Raises Refused before the answer begins: 403 `weights_not_for_node`, 404 `weights_not_here`, 405 `method_not_allowed`.
+
+        `caller`: id and name of the node that calls, as its identity proves.
+        """
+        if self._clients and not self._clients & set(caller):
+            text = f"this node gives weights to {', '.join(sorted(self._clients))[:200]} only (LLMGW_WEIGHTS_CLIENTS)"
+            raise Refused(Kind.FORBIDDEN, "weights_not_for_node", text)
         if scope["method"] not in ("GET", "HEAD"):
             text = f"Weights are read with GET, not {scope['method'][:20]}."
             raise Refused(Kind.INVALID, "method_not_allowed", text)

@@ -246,3 +246,15 @@ async def test_a_file_that_shrinks_under_way_cuts_the_answer(tmp_path: Path) -> 
             async for _ in answer.aiter_raw():
                 pass
         await until(lambda: not _open_files(holder.node.config.store))
+
+
+@pytest.mark.parametrize(("clients", "status"), [("asker", 200), ("node_asker", 200), ("third, other", 403)])
+async def test_weights_are_given_to_named_nodes_only_where_some_are_named(
+    tmp_path: Path, clients: str, status: int
+) -> None:
+    names = tuple(name.strip() for name in clients.split(","))
+    async with pair(tmp_path, weights_clients=names) as (_, holder, asker), client(asker, holder) as node:
+        answer = await node.ask(f"{VERSION}/a%20b.json")
+        assert answer.status_code == status
+        if status == 403:
+            assert answer.json()["error"]["code"] == "weights_not_for_node"
