@@ -16,7 +16,7 @@ from catalog.services import actors, origins
 from cluster import selectors
 from cluster.api.serializers import JobOut, Strict
 from cluster.selectors.kept import weights_sizes
-from cluster.services import jobs, updates
+from cluster.services import updates
 
 
 class UpdateOut(serializers.Serializer[Any]):
@@ -109,16 +109,12 @@ class Updates(viewsets.GenericViewSet[Any]):
     @extend_schema(request=None, responses={202: JobOut})
     def update(self, request: Request, ref: str) -> Response:
         """Fetch what a model's origin has now beside what it serves, then replace its replicas, one after the other. A job."""
-        row = self.get_object()
-        origins.needed(row)
-        return self._job("update", row, {})
+        return self._job("update", self.get_object(), {})
 
     @extend_schema(request=None, responses={202: JobOut})
     def rollback(self, request: Request, ref: str) -> Response:
         """Go back to what a model served before its last update, without fetching. A job."""
-        row = self.get_object()
-        updates.may_go_back(row)
-        return self._job("rollback", row, {})
+        return self._job("rollback", self.get_object(), {})
 
     @extend_schema(request=BenchIn, responses={202: JobOut})
     def bench(self, request: Request, ref: str) -> Response:
@@ -131,7 +127,7 @@ class Updates(viewsets.GenericViewSet[Any]):
         return dict(body.validated_data)
 
     def _job(self, kind: str, row: Model, args: dict[str, Any]) -> Response:
-        job = jobs.open(kind=kind, subject=row.name, args={"name": row.name, **args}, actor=self.actor)
+        job = updates.begin(kind=kind, model=row, args=args, actor=self.actor)
         return Response(JobOut(selectors.jobs().get(pk=job.pk)).data, status=202)
 
     def _standing(self, row: Model) -> Response:

@@ -6,6 +6,7 @@ not answered (`Standing.vetted`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
@@ -14,7 +15,9 @@ from django.db.models import F
 from catalog.models import Model, Version
 from catalog.services import origins, rows
 from cluster import signals
-from cluster.models import ModelStanding
+from cluster.domain.states import JOB_TERMINAL
+from cluster.models import Job, ModelStanding
+from cluster.services import jobs
 from cluster.services.locks import plan_lock
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -28,6 +31,25 @@ def served_now(model: Model) -> dict[str, Any]:
         "version": model.version_id, "previous": model.previous_id, "weights_path": model.weights_path,
         "weights_sha256": model.weights_sha256, "weights_size": model.weights_size, "facts": model.facts,
     }  # fmt: skip
+
+
+KINDS = ("update", "rollback")
+"""Jobs that change what a model serves: one of them at a time."""
+
+
+def begin(*, kind: str, model: Model, args: Mapping[str, Any], actor: str) -> Job:
+    """Open a job about a model that is there. Raises Refused: `job_already_open`, also where the other kind is open that changes what it
+    serves; `origin_unknown`, `model_is_external`, `nothing_to_roll_back`."""
+    if kind == "update":
+        origins.needed(model)
+    elif kind == "rollback":
+        may_go_back(model)
+    if kind in KINDS:
+        other = Job.objects.filter(kind__in=KINDS, subject=model.name).exclude(state__in=sorted(JOB_TERMINAL)).first()
+        if other is not None:
+            text = f"a job {other.kind} for {model.name} is open already: look at it, or cancel it first"
+            raise Refused(Kind.CONFLICT, "job_already_open", text, extra={"job_id": other.pk})
+    return jobs.open(kind=kind, subject=model.name, args={"name": model.name, **args}, actor=actor)
 
 
 def may_go_back(model: Model) -> None:

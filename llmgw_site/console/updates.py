@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST
 from catalog import selectors as catalog
 from catalog.services import actors, origins
 from cluster.selectors.kept import weights_sizes
-from cluster.services import jobs, updates
+from cluster.services import updates
 from llmgw_site.console import access
 from llmgw_site.console.theme import MAY_SEE_MODEL, MAY_UPDATE_MODELS
 from llmgw_site.lib.errors import Kind, Refused
@@ -42,12 +42,9 @@ def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
                 known = origins.trace(actor=actor, model=model, sizes=sizes)
             messages.success(request, f"{model.name} comes from {known.repository} at {known.commit[:12]}.")
         elif verb in JOBS:
-            if verb == "update":
-                origins.needed(model)
-            elif verb == "rollback":
-                updates.may_go_back(model)
-            args = {"name": model.name, **(_objective(request) if verb == "bench" else {})}
-            job = jobs.open(kind=verb, subject=model.name, args=args, actor=actor)
+            job = updates.begin(
+                kind=verb, model=model, args=_objective(request) if verb == "bench" else {}, actor=actor
+            )
             return redirect("console:job", job.pk)
         else:
             raise Http404("There is no such button.")

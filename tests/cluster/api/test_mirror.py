@@ -105,6 +105,8 @@ def test_updates_are_listed_checked_and_opened_as_jobs(stocked_hub: Hub, caller:
     assert (job.status, job.body["kind"], job.body["subject"]) == (202, "update", "m")
     assert caller("POST", "models/m/update").body["error"]["code"] == "job_already_open"
     assert caller("POST", "models/m/rollback").body["error"]["code"] == "nothing_to_roll_back"
+    Model.objects.update(previous=Version.objects.get(pk=made["id"]))
+    assert "a job update for m is open" in caller("POST", "models/m/rollback").body["error"]["message"]
 
 
 def test_an_origin_is_given_over_the_api_by_the_size_that_nodes_report(stocked_hub: Hub, caller: Caller) -> None:
