@@ -1,6 +1,6 @@
 """An update, one that fails, and the way back, while clients ask all the time: not one of them is told of it.
 
-Real: `llmgw up`, its engines, the fetching over HTTP from the small hub. The model is tiny and recites a text of its own, so that an
+Real: `llmgw up`, its engines, the fetching over HTTP from the small hub; the worker is killed in the middle of the update. The model is tiny and recites a text of its own, so that an
 answer tells which version gave it.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,15 +63,23 @@ class Traffic:
                 self.failed.append(repr(error))
 
 
-def job(stack: Stack, path: str, body: Any = None) -> dict[str, Any]:
-    """Open a job and follow it to its end."""
+def job(
+    stack: Stack, path: str, body: Any = None, *, until: str = "", then: Callable[[], Any] = lambda: None
+) -> dict[str, Any]:
+    """Open a job and follow it to its end. `then` is done once when the step `until` has begun."""
     opened = stack.api().post(path, body)
+    waiting = [until] if until else []
 
     def ended() -> Any:
         now = stack.api().get(f"jobs/{opened['id']}")
+        if any(step["name"] in waiting and step["state"] == "running" for step in now["steps"]):
+            waiting.clear()
+            then()
         return now["state"] not in ("queued", "running") and now
 
-    return dict(wait_for(ended, seconds=fair(180), what=f"the job {opened['id']} to end", every=0.2) or {})
+    found = dict(wait_for(ended, seconds=fair(240), what=f"the job {opened['id']} to end", every=0.2) or {})
+    assert not waiting, f"the step {until} was never seen: {found}"
+    return found
 
 
 def serving(stack: Stack) -> list[str]:
@@ -111,7 +119,7 @@ def test_update_failure_and_rollback_under_constant_traffic_with_no_failed_reque
             assert traffic.answers["new"] == 0
 
             newest = repo.commit({FILE: new})
-            done = job(stack, f"models/{NAME}/update")
+            done = job(stack, f"models/{NAME}/update", until="replace", then=lambda: stack.kill("worker"))
             assert done["state"] == "done", done["message"]
             assert len(done["result"]["answers"]) == 2
             count = traffic.answers["new"]
