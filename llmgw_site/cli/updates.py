@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +45,8 @@ def updates(
     if check:
         for row in rows:
             if row["repository"]:
-                client.post(f"models/{row['id']}/check-origin")
+                with suppress(CliError):  # why it could not be asked stands in its row
+                    client.post(f"models/{row['id']}/check-origin")
         rows = client.get("updates")
     if as_json:
         print_json(rows)

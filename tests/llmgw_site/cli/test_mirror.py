@@ -58,6 +58,9 @@ def test_updates_are_listed_asked_for_and_opened(llmgw: Llmgw, stocked_hub: Hub)
     assert "up to date" in llmgw("model", "updates", "--check").out
     newest = repo.commit({"m-Q8_0.gguf": small + b"x"})
     assert f"1 file changed, at {newest[:8]}" in llmgw("model", "updates", "--check").out
+    stocked_hub.faults.rate_limits = 1
+    limited = llmgw("model", "updates", "--check")
+    assert (limited.code, "registry_limited" in limited.out) == (0, True)
     opened = llmgw("model", "update", "m", "--detach")
     assert (opened.code, opened.out.strip()) == (0, Job.objects.get().id)
     assert "no earlier version" in llmgw("model", "rollback", "m").err

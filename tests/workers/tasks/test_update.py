@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.hub.repos import Repo
 from tests.rows import ACTOR, a_model
 from tests.tiny import tiny_gguf
 from workers import jobs, smoke
+from workers.tasks import origins as asked
 from workers.tasks.advance import KINDS
 
 pytestmark = pytest.mark.django_db
@@ -162,7 +164,7 @@ def test_a_new_version_that_does_not_start_is_taken_back_and_the_old_one_serves_
 
 
 def test_a_new_version_that_does_not_answer_is_taken_back(site: Site, answers: list[Any]) -> None:
-    job, new = until_swapped(site)
+    job, _ = until_swapped(site)
     site.ready(newest())
     answers[:] = [Refused(Kind.UPSTREAM, "smoke_test_failed", "the model answered without a single token")]
     run(job)
@@ -281,6 +283,16 @@ def test_files_on_the_nodes_are_updated_from_their_origin_and_put_back_where_tha
     run(job)
     lies.refresh_from_db()
     assert (lies.version, lies.weights_path) == (None, str(path))
+
+
+def test_the_beat_asks_what_was_not_asked_in_time_and_nothing_where_it_is_off(
+    site: Site, settings: Any, stocked_hub: Hub
+) -> None:
+    for every, times in ((0.0, 0), (3600.0, 1), (3600.0, 1)):
+        settings.CONFIG = replace(settings.CONFIG, update_check=every)
+        stocked_hub.seen.clear() if not every else None
+        asked.check()
+        assert sum(item["path"].startswith("/api/models/") for item in stocked_hub.seen) == times
 
 
 def test_check_all_asks_each_model_once_in_its_time(site: Site) -> None:
