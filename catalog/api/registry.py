@@ -103,7 +103,7 @@ class Registry(viewsets.ViewSet):
 
 
 def repository(card: RepoCard, *, held: bool) -> dict[str, Any]:
-    told = {name: getattr(card, name) for name in RepositoryOut().fields if name != "held"}
+    told = {name: getattr(card, name) for name in RepositoryOut().get_fields() if name != "held"}
     return dict(RepositoryOut({**told, "held": held}).data)
 
 

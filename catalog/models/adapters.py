@@ -20,6 +20,8 @@ class Adapter(models.Model):
     Never changed: another file or scale is another adapter.
     """
 
+    shares_names = True
+    """With models."""
     id = id_field("ada")
     name = models.CharField(
         max_length=128,

@@ -30,6 +30,8 @@ class Model(models.Model):
     instead: no weights, no profiles, no copies.
     """
 
+    shares_names = True
+    """With adapters."""
     id = id_field("mod")
     name = models.CharField(
         max_length=128,

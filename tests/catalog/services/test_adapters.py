@@ -17,6 +17,7 @@ from catalog.services import adapters, profiles, served, versions
 from cluster.selectors import digest_of, serve_of
 from cluster.selectors.ways import needs_of
 from llmgw_site.lib.errors import Refused
+from tests.cluster.threads import at_once
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.rows import ACTOR, a_model, a_provider
@@ -240,3 +241,24 @@ def test_other_weights_must_fit_the_adapters_too(base: Model, files: Path, tmp_p
     assert "remove that adapter first" in refused.value.message
     adapters.remove(actor=ACTOR, adapter=Adapter.objects.get())
     served.update(actor=ACTOR, model=base, weights_path=str(wide))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_a_model_and_an_adapter_that_are_named_at_once_one_gets_the_name(files: Path) -> None:
+    base = a_model("base", weights_path=str(files / "base.gguf"))
+    for number in range(4):
+        name = f"twice-{number}"
+
+        def adds(name: str = name) -> None:
+            add(base, name, path=str(files / "loud.gguf"))
+
+        def makes(name: str = name) -> None:
+            a_model(name)
+
+        def renames(name: str = name) -> None:
+            served.update(actor=ACTOR, model=Model.objects.get(pk=base.pk), name=name)
+
+        errors = at_once(adds, makes, renames)
+        assert [getattr(error, "code", repr(error)) for error in errors] == ["name_taken"] * 2
+        named = [*Model.objects.filter(name=name), *Adapter.objects.filter(name=name)]
+        assert len(named) == 1
