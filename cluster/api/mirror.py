@@ -52,7 +52,9 @@ class FetcherOut(serializers.Serializer[Any]):
     rate = serializers.IntegerField(allow_null=True, help_text="Bytes a second; null: nothing moves.")
     code = serializers.CharField(help_text="Why it does not get on.")
     message = serializers.CharField()
-    source = serializers.CharField(help_text="registry, or the id of the node that gives it.")
+    source = serializers.CharField(  # type: ignore[assignment]  # as above
+        help_text="registry, or the id of the node that gives it."
+    )
 
 
 class KeptOut(serializers.Serializer[Any]):

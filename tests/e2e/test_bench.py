@@ -14,10 +14,11 @@ def test_a_bench_measures_the_engine_and_the_scheduler_counts_with_it(stack: Sta
     api = stack.api()
     before = api.find("models", MODEL, noun="model")["profiles"][0]
     opened = api.post(f"models/{MODEL}/bench", {"ttft": 20, "seconds": 2, "most": 4})
-    job = wait_for(
+    ended = wait_for(
         lambda: (now := api.get(f"jobs/{opened['id']}"))["state"] not in ("queued", "running") and now,
         seconds=fair(120), what="the bench to end", every=0.2,
     )  # fmt: skip
+    job = dict(ended or {})
     assert job["state"] == "done", job["message"]
     (found,) = job["result"]["measured"]
     assert found["at_once"] == 4

@@ -83,7 +83,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     said: list[Any] = [smoke.Answer(text="five", tokens=2, first_token_s=0.1, total_s=0.2, tokens_per_second=20.0)]
 
     def ask(*, replica: str = "", **words: Any) -> smoke.Answer:
-        found = said[0] if len(said) == 1 else said.pop(0)
+        found: smoke.Answer | Exception = said[0] if len(said) == 1 else said.pop(0)
         if isinstance(found, Exception):
             raise found
         return found
