@@ -40,9 +40,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
     if snapshot is None:
         return View()
     engines = engines or EnginesFile(written_at=0.0)
-    routes = {
-        adapter.name: _route(model, engines, adapter) for model in snapshot.models for adapter in model.adapters
-    }
+    routes = {adapter.name: _route(model, engines, adapter) for model in snapshot.models for adapter in model.adapters}
     routes |= {model.name: _route(model, engines) for model in snapshot.models}
     return View(
         version=snapshot.version,
