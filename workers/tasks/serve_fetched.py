@@ -7,7 +7,7 @@ looks but what the steps note; each finds what is done already and goes on from 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any
@@ -21,6 +21,7 @@ from catalog.domain.manifests import ManifestFile
 from catalog.domain.repository import FileSet, Format, RepoFile
 from catalog.domain.sources import FromAddresses, FromRepository
 from catalog.services import served, sources, versions
+from catalog.services.registry import Seen
 from cluster import selectors
 from cluster.domain import serving
 from cluster.domain.board import Board
@@ -71,8 +72,7 @@ def registry(context: Context) -> Piece:
     source = _source(args)
     _name_is_free(args)
     seen, found = sources.look(source, **_words(args))
-    for item in found:  # what it may have none of is refused before anything else is done
-        sources.projector(seen, item, str(args.get("projector") or "auto"))
+    _projectors(seen, found, args)  # one that there is not is refused before anything else is done
     sets = ", ".join(dict.fromkeys(item.quantization or item.format.value for item in found[:12]))
     where = f"{seen.card.id} at {seen.card.commit[:12]}" if seen.card.commit else f"{len(seen.card.files)} files"
     data = {"repository": seen.card.id if seen.card.commit else "", "commit": seen.card.commit}
@@ -85,9 +85,7 @@ def plan_it(context: Context) -> Piece:
     args = context.job.args
     source = _pinned(context.job)
     seen, shapes = sources.shapes(source, **_words(args))
-    projectors = {
-        item.first.path: sources.projector(seen, item, str(args.get("projector") or "auto")) for item, _ in shapes
-    }
+    projectors = _projectors(seen, [item for item, _ in shapes], args)
     variants = [_variant(item, facts, projectors[item.first.path]) for item, facts in shapes]
     chosen = serving.choose(
         _plans(variants, args), way=str(args.get("way") or ""), fallbacks=bool(args.get("fallbacks"))
@@ -169,10 +167,12 @@ def check(context: Context) -> Piece:
         raise Refused(Kind.CONFLICT, "version_unknown", text)
     first = found["profiles"][0]
     known(first["engine"], facts)
+    size = sum(
+        item["size"] for item in found["files"] if item["path"].endswith((".gguf", ".safetensors"))
+    )  # as planned
     variant = Variant(
-        name=found["name"], format=Format(found["format"]), size=version.size, facts=facts,
-        quantization=found["quantization"],
-    )  # fmt: skip
+        name=found["name"], format=Format(found["format"]), size=size, facts=facts, quantization=found["quantization"]
+    )
     chosen = serving.choose(_plans([variant], context.job.args), way=found["way"])
     offer = chosen.offers[0]
     parts = [f"{format_bytes(offer.card_memory)} of cards"] if offer.card_memory else []
@@ -222,7 +222,8 @@ def cleanup(job: JobView) -> None:
     if made.get("added"):
         model = catalog.models_with_profiles().filter(id=made["model_id"]).first()
         if model is not None:
-            served.remove(actor=job.actor, model=model)
+            with suppress(Refused):  # something else was built on it meanwhile
+                served.remove(actor=job.actor, model=model)
     began = job.found("mirror")
     if not began.get("ours") or jobs.others_with(version_id=began["version_id"], job_id=job.id):
         return
@@ -252,6 +253,16 @@ def _pinned(job: JobView) -> FromRepository | FromAddresses:
 def _words(args: Any) -> dict[str, str]:
     return {name: str(args.get(given) or "") for name, given in
             (("quantization", "quantization"), ("file", "file"), ("format", "file_format"))}  # fmt: skip
+
+
+def _projectors(seen: Seen, sets: Sequence[FileSet], args: Any) -> dict[str, RepoFile | None]:
+    """Of each set, by its first file. One that is named is for GGUF, where there is some."""
+    wanted = str(args.get("projector") or "auto")
+    some = any(item.format is Format.GGUF for item in sets)
+    return {
+        item.first.path: None if some and item.format is not Format.GGUF else sources.projector(seen, item, wanted)
+        for item in sets
+    }
 
 
 def _variant(files: FileSet, facts: ModelFacts, projector: RepoFile | None) -> Variant:

@@ -361,3 +361,17 @@ def test_how_far_its_node_is_with_fetching_moves_the_bar(stocked_hub: Hub, machi
     found = step(job, "wait")
     assert found.progress == pytest.approx(0.425, abs=0.01)
     assert "half of it" in found.detail
+
+
+def test_in_a_repository_of_both_formats_a_named_projector_is_for_the_gguf(stocked_hub: Hub, machine: Machine) -> None:
+    small = tiny_gguf().read_bytes()
+    stocked_hub.add(Repo("org/both")).commit(
+        {
+            "m-F16.gguf": small,
+            "mmproj-F16.gguf": small,
+            "config.json": b'{"num_attention_heads": 4}',
+            "model.safetensors": small,
+        }
+    )
+    run(opened("org/both", projector="mmproj-F16.gguf"))
+    assert (Version.objects.get().first, Version.objects.get().projector) == ("m-F16.gguf", "mmproj-F16.gguf")
