@@ -51,7 +51,7 @@ class VersionPages(ModelAdmin):  # type: ignore[misc]
         told = (
             (item["path"], format_bytes(item["size"]), item["sha256"] or item["blob"]) for item in row.manifest["files"]
         )
-        return format_html_join("", "<div>{}, {} <code>{}</code></div>", told)
+        return format_html_join("", '<div style="overflow-wrap: anywhere">{}, {} <code>{}</code></div>', told)
 
     def has_add_permission(self, request: Any) -> bool:
         return False
