@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
-from catalog.domain.types import AdminView, KeyView, ModelView, ProfileView, ProviderView, QuotaView
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Quota, Team
+from catalog.domain.types import AdapterView, AdminView, KeyView, ModelView, ProfileView, ProviderView, QuotaView
+from catalog.models import (
+    Adapter,
+    AdminToken,
+    ApiKey,
+    Event,
+    Model,
+    Organisation,
+    Profile,
+    Project,
+    Provider,
+    Quota,
+    Team,
+    Version,
+)
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=models.Model)
@@ -35,7 +48,7 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
 
 
 def model_views() -> tuple[ModelView, ...]:
-    """Every model, enabled or not, with its enabled profiles. Two queries."""
+    """Every model, enabled or not, with its enabled profiles and its adapters. Three queries."""
     profiles = Prefetch(
         "profiles", Profile.objects.filter(enabled=True).order_by("-priority", "name"), to_attr="usable_profiles"
     )
@@ -63,8 +76,28 @@ def model_views() -> tuple[ModelView, ...]:
             owner=row.project.name if row.project else "",
             facts=row.facts,
             profiles=tuple(_profile_view(profile) for profile in row.usable_profiles),
+            version_id=row.version_id or "",
+            first=row.version.first if row.version else "",
+            projector=row.version.projector if row.version else "",
+            adapters=tuple(_adapter_view(adapter) for adapter in row.adapters.all()),
         )
-        for row in Model.objects.select_related("project", "provider").prefetch_related(profiles).order_by("name")
+        for row in Model.objects.select_related("project", "provider", "version")
+        .defer("version__manifest", "version__facts")
+        .prefetch_related(profiles, Prefetch("adapters", adapters()))
+        .order_by("name")
+    )
+
+
+def _adapter_view(row: Adapter) -> AdapterView:
+    return AdapterView(
+        name=row.name,
+        created_at=row.created_at.timestamp(),
+        path=row.version.first if row.version else row.path,
+        version_id=row.version_id or "",
+        size=row.size,
+        scale=row.scale,
+        rank=row.facts.get("rank") or 0,
+        format=row.facts.get("format", ""),
     )
 
 
@@ -179,11 +212,29 @@ def admin_tokens() -> QuerySet[AdminToken]:
 
 
 def models_with_profiles() -> QuerySet[Model]:
-    return Model.objects.select_related("project", "team", "organisation", "provider").prefetch_related("profiles")
+    rows = Model.objects.select_related("project", "team", "organisation", "provider", "version", "previous")
+    unread = [f"{version}__{column}" for version in ("version", "previous") for column in ("manifest", "facts")]
+    return rows.defer(*unread).prefetch_related("profiles")
+
+
+def adapters() -> QuerySet[Adapter]:
+    rows = Adapter.objects.select_related("model", "version").defer("version__manifest", "version__facts")
+    return rows.order_by("name")
 
 
 def profiles() -> QuerySet[Profile]:
     return Profile.objects.select_related("model")
+
+
+def versions() -> QuerySet[Version]:
+    """Weights that the cluster fetches; their lists of files only where they are looked at."""
+    return Version.objects.defer("manifest")
+
+
+def held_repositories(names: Iterable[str]) -> frozenset[str]:
+    """Those of these repositories of which the cluster has a version, of whichever commit."""
+    rows = Version.objects.filter(repository__in=list(names))
+    return frozenset(rows.values_list("repository", flat=True).distinct())
 
 
 def providers() -> QuerySet[Provider]:

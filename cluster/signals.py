@@ -2,7 +2,8 @@
 
 job_opened     job_id   a job waits to be taken up
 job_changed    job_id   a job, one of its steps or its progress is new; pages may want to know
-observed       node_id  a heartbeat changed what is known of a node's replicas, or of what it can run them on
+observed       node_id  a heartbeat changed what is known of a node's replicas, or of what it can run them on; `weights`: of the
+                        weights that it has
 plan_applied   nodes    wanted state changed; `nodes`: ids of those that it changed for, where that is known
 members_changed  removed  a node joined, was taken out (`removed`: ids), or has another address or other modules
 model_asked    model_id a request waits for a model at rest, or for a place for it

@@ -7,6 +7,7 @@ are ignored, missing ones have defaults, so controller N talks to nodes N-1. Siz
     agent -> controller   POST /api/v1/agent/usage       UsageBatch, answered by {"stored": [record ids],
                                                        "refused": [{"record_id", "reason"}]}
     agent -> controller   GET  /api/v1/agent/snapshot?have=VERSION   the snapshot (routing.domain.snapshot), or 304
+    agent -> controller   GET  /api/v1/agent/manifest?version=ID     catalog.domain.manifests.Manifest as a plain dict
     agent -> controller   POST /api/v1/agent/join        JoinRequest, answered by JoinAnswer (cluster.domain.joining)
     agent -> controller   POST /api/v1/agent/certificate CertificateRequest, answered by CertificateAnswer
     gateway -> controller POST /api/v1/agent/demand      Demand, answered by DemandAnswer
@@ -18,143 +19,21 @@ are ignored, missing ones have defaults, so controller N talks to nodes N-1. Siz
 
 from __future__ import annotations
 
-import functools
-import types
-import typing
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
+from cluster.domain.codec import VERSION as VERSION
+from cluster.domain.codec import WireError as WireError
+from cluster.domain.codec import from_dict as from_dict
+from cluster.domain.codec import to_dict as to_dict
+from cluster.domain.fetching import REGISTRY as REGISTRY
+from cluster.domain.fetching import FetchOrder as FetchOrder
+from cluster.domain.fetching import FetchReport as FetchReport
+from cluster.domain.fetching import FetchSource as FetchSource
 from cluster.domain.joining import ControllerAddress as ControllerAddress
 from cluster.domain.joining import JoinAnswer as JoinAnswer
 from cluster.domain.joining import JoinRequest as JoinRequest
 from cluster.domain.modules import ModuleMap, ModuleReport
-
-VERSION = 1
-
-T = TypeVar("T")
-
-
-class WireError(ValueError):
-    """A message that cannot be read; the text names the field and what was expected."""
-
-
-def to_dict(message: Any) -> dict[str, Any]:
-    """A message as plain dicts, lists and scalars, with its version."""
-    return {"v": VERSION, **_plain(message)}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
-def from_dict(kind: type[T], data: Any, where: str = "") -> T:
-    """Read a message of this kind. Raises WireError on a wrong type or a missing field that has no default."""
-    try:
-        return typing.cast(T, _reader(kind)(data))  # type: ignore[arg-type]
-    except (_Mismatch, TypeError):
-        return _from_dict(kind, data, where)  # once more, slowly: it finds the words, or accepts what is unusual
-
-
-class _Mismatch(Exception):
-    """A value is not of the plain type that was expected."""
-
-
-Reader = Callable[[Any], Any]
-
-
-@functools.cache
-def _reader(hint: Any) -> Reader:
-    """What reads a value of this type, put together once: a controller reads a thousand heartbeats every half minute."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return lambda value: value
-    if hint is float:
-        return _float
-    if origin in (types.UnionType, typing.Union) and type(None) in args:
-        some = _reader(next(arg for arg in args if arg is not type(None)))
-        return lambda value: None if value is None else some(value)
-    if origin is tuple:
-        item = _reader(args[0])
-        return lambda value: tuple([item(each) for each in _exactly(list, value)])
-    if origin is dict:
-        entry = _reader(args[1])
-        return lambda value: {_exactly(str, key): entry(each) for key, each in _exactly(dict, value).items()}
-    if is_dataclass(hint):
-        return _message_reader(typing.cast(type, hint))
-    return functools.partial(_exactly, hint)
-
-
-def _message_reader(kind: type[Any]) -> Reader:
-    named = [(name, _reader(hint)) for name, hint in _hints(kind)]  # type: ignore[arg-type]
-
-    def read(data: Any) -> Any:
-        _exactly(dict, data)
-        return kind(**{name: reader(data[name]) for name, reader in named if name in data})
-
-    return read
-
-
-def _exactly(kind: Any, value: Any) -> Any:
-    if type(value) is not kind:
-        raise _Mismatch
-    return value
-
-
-def _float(value: Any) -> float:
-    if type(value) is float:
-        return value
-    return float(_exactly(int, value))
-
-
-def _from_dict(kind: type[T], data: Any, where: str) -> T:
-    if not isinstance(data, dict):
-        raise WireError(f"{where or kind.__name__}: an object was expected, not {type(data).__name__}")
-    values = {}
-    for name, hint in _hints(kind):  # type: ignore[arg-type]
-        if name in data:
-            values[name] = _read(hint, data[name], f"{where or kind.__name__}.{name}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise WireError(f"{where or kind.__name__}: {error}") from None
-
-
-@functools.cache
-def _hints(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
-    """Names and types of a message's fields. Remembered: a snapshot holds the same few kinds thousands of times."""
-    hints = typing.get_type_hints(kind)
-    return tuple((item.name, hints[item.name]) for item in fields(kind))
-
-
-def _read(hint: Any, value: Any, where: str) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in args:
-            return None
-        return _read(next(arg for arg in args if arg is not type(None)), value, where)
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise WireError(f"{where}: a list was expected, not {type(value).__name__}")
-        return tuple(_read(args[0], item, f"{where}[{n}]") for n, item in enumerate(value))
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise WireError(f"{where}: an object was expected, not {type(value).__name__}")
-        return {str(key): _read(args[1], item, f"{where}.{key}") for key, item in value.items()}
-    if is_dataclass(hint):
-        return _from_dict(typing.cast(type, hint), value, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is Any or (isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
-        return value
-    raise WireError(f"{where}: {hint.__name__} was expected, not {type(value).__name__}")
-
 
 # --- agent -> controller ------------------------------------------------------------------------------------------
 
@@ -186,17 +65,19 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineBuild:
-    """An engine this node can run: `kind` is `llama.cpp` or `vllm`; `problem` says why it cannot, if it cannot."""
+    """An engine this node can run: `kind` is `llama.cpp` or `vllm`; `problem` says why it cannot, if it cannot.
+    `architectures`: of models that it can load, as its own files name them; none: it does not tell."""
 
     kind: str
     version: str = ""
     problem: str = ""
+    architectures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsReport:
     """What a node has at the path of a model's weights. `size`: bytes of all parts, of a folder 0; None: it has nothing
-    there that it could read."""
+    there that it could read. Of each whole version of its store `path` is the version's id, asked for or not."""
 
     path: str
     size: int | None = None
@@ -250,6 +131,9 @@ class Heartbeat:
         None  # names what lies there of the models' weights; empty: it has not looked yet; None: it never looks
     )
     weights: tuple[WeightsReport, ...] | None = None  # that itself, where the controllers hold it under another mark
+    fetches: tuple[FetchReport, ...] | None = (
+        None  # the orders that are not whole yet; None: it knows none, as before them
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,11 +141,28 @@ class Weights:
     """A file on the node's disk. The node checks that it is there and has this size (0: any) before each start.
 
     `sha256` (empty: not known) is checked once, by the job that adds the model: reading it anew costs minutes a start.
+    With a `version`, `path` is that of a file within it ("": its folder), which the node has in its store or is to fetch, and
+    `size` is that of the whole version.
     """
 
     path: str
     size: int = 0
     sha256: str = ""
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """Names the file, wherever a node has it."""
+        return f"{self.version}/{self.path}" if self.version else self.path
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterFile:
+    """An adapter that an engine loads beside its model. `name`: what clients ask for; `rank`: 0: not known."""
+
+    name: str
+    weights: Weights
+    rank: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,6 +186,8 @@ class Serve:
     card_memory: tuple[int, ...] = ()  # bytes of each of them that it may use
     card_base: int = 0  # of which so many are for no layer
     card_layers: tuple[int, ...] = ()  # layers for each of them, where that is known
+    projector: str = ""  # path within the weights' version of what lets the model see or hear
+    adapters: tuple[AdapterFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +213,10 @@ class Wanted:
     map: ModuleMap | None = None  # only where the node's is not the current one
     roles: tuple[str, ...] | None = None  # by the cluster setup; None: it does not name this node
     weights_mark: str | None = None  # of the report of weights that the controllers hold; None: they keep none
+    fetches: tuple[FetchOrder, ...] = ()  # versions that the node lacks and shall have
+    kept: tuple[str, ...] | None = (
+        None  # versions not to be removed: of a data node all that there are; None: nothing is said of them
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,6 +297,15 @@ class DemandAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocalAdapter:
+    """An adapter that an engine has loaded. `weights`: name of its file; `id`: the engine's number of it, None: it goes by name."""
+
+    name: str
+    weights: str
+    id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalEngine:
     """A running engine of this node, as the gateway needs it. `state`: `ready` or `draining`."""
 
@@ -404,6 +320,7 @@ class LocalEngine:
     context: int = 0  # tokens per slot; 0: not known
     served_name: str = ""  # name the engine wants in the body; empty: any
     leaving: bool = False  # ready, and about to drain: for requests of those who have not heard of it yet
+    adapters: tuple[LocalAdapter, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

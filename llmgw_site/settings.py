@@ -11,6 +11,7 @@ from llmgw_site.lib import config as _config
 from llmgw_site.lib import django_config
 from llmgw_site.lib import files as _files
 from llmgw_site.lib import logs as _logs
+from llmgw_site.lib import packaged as _packaged
 
 CONFIG = _config.load()
 """The settings object of this process; apps read it as `django.conf.settings.CONFIG`."""
@@ -74,7 +75,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [_config.shipped("templates")],
+        "DIRS": [_packaged.shipped("templates")],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -87,7 +88,7 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [_config.shipped("static")]
+STATICFILES_DIRS = [_packaged.shipped("static")]
 STATIC_ROOT = CONFIG.data / "static"
 WHITENOISE_USE_FINDERS = True
 
@@ -184,7 +185,8 @@ SPECTACULAR_SETTINGS = {
         "llmgw_site.schema.with_errors",
     ],
     "ENUM_NAME_OVERRIDES": {
-        f"{name}State": f"cluster.choices.{name.upper()}_STATES" for name in ("Node", "Replica", "Job", "Step")
+        **{f"{name}State": f"cluster.choices.{name.upper()}_STATES" for name in ("Node", "Replica", "Job", "Step")},
+        "FileFormat": [("gguf", "gguf"), ("safetensors", "safetensors")],
     },
 }
 

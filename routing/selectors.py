@@ -19,8 +19,18 @@ from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.domain.types import World
 from cluster.models import Replica
+from cluster.selectors.ways import adapter_file
 from cluster.wire import to_dict
-from routing.domain.snapshot import AdminEntry, External, KeyEntry, ModelEntry, Placed, ProviderEntry, Snapshot
+from routing.domain.snapshot import (
+    AdapterEntry,
+    AdminEntry,
+    External,
+    KeyEntry,
+    ModelEntry,
+    Placed,
+    ProviderEntry,
+    Snapshot,
+)
 from routing.models import PublishedSnapshot, UsageRecord
 
 
@@ -58,7 +68,7 @@ def published_version() -> str:
 def compile_snapshot(
     *, now: float, world: World | None = None, statuses: Mapping[str, ModelStatus] | None = None
 ) -> Snapshot:
-    """The present view of keys and models, without its version. Six queries, however many rows there are.
+    """The present view of keys and models, without its version. Seven queries, however many rows there are.
 
     `world`, `statuses`: how models and replicas stand as of `now`, where that is known; else it is read and planned here.
     """
@@ -137,6 +147,12 @@ def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context:
         weights=model.weights_path,
         on_demand=model.replicas == 0 and bool(model.max_replicas),
         external=External(provider_id=model.provider_id, model=model.provider_model) if model.external else None,
+        adapters=tuple(
+            AdapterEntry(
+                name=item.name, created=int(item.created_at), weights=adapter_file(item).weights.name, scale=item.scale
+            )
+            for item in model.adapters
+        ),
     )
 
 

@@ -7,8 +7,11 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission, User
 
-from catalog.models import ApiKey, Model, Project, Provider
-from catalog.services import keys, providers, scopes, served, tokens
+from catalog.domain.facts import ModelFacts
+from catalog.domain.manifests import ManifestFile
+from catalog.domain.repository import Format
+from catalog.models import ApiKey, Model, Project, Provider, Version
+from catalog.services import keys, providers, scopes, served, tokens, versions
 from llmgw_site.lib.units import MIB
 
 ACTOR = "user:tester"
@@ -28,13 +31,32 @@ def a_key(name: str = "a key", *, project: Project | None = None, **fields: Any)
 
 def a_model(name: str = "tiny", **fields: Any) -> Model:
     """Its weights are on other machines if nothing is said of them, so its memory is declared."""
-    elsewhere = not {"weights_path", "weights_size"} & fields.keys()
+    elsewhere = not {"weights_path", "weights_size", "version"} & fields.keys()
     profile = {
         **({"memory": 64 * MIB} if elsewhere and not fields.get("provider") else {}),
         **(fields.pop("profile", None) or {}),
     } or None
-    base = {"actor": ACTOR, "name": name, "weights_path": "/not/here/tiny.gguf", "profile": profile}
+    lies = {} if "version" in fields else {"weights_path": "/not/here/tiny.gguf"}
+    base = {"actor": ACTOR, "name": name, **lies, "profile": profile}
     return served.add_model(**{**base, **fields})
+
+
+def a_version(repository: str = "acme/tiny-GGUF", **fields: Any) -> Version:
+    """Weights that the cluster fetches: one GGUF file, unless something else is said."""
+    first = fields.pop("first", "tiny-Q4_K_M.gguf")
+    size = fields.pop("size", 64 * MIB)
+    base = {
+        "actor": ACTOR,
+        "format": Format.GGUF,
+        "files": [ManifestFile(path=first, size=size, sha256="1" * 64)],
+        "first": first,
+        "facts": ModelFacts(kind="model", architecture="llama"),
+        "quantization": "Q4_K_M",
+        "registry": "https://huggingface.co",
+        "repository": repository,
+        "commit": "c" * 40,
+    }
+    return versions.keep(**{**base, **fields})
 
 
 def a_provider(name: str = "acme", **fields: Any) -> Provider:

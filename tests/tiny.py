@@ -125,6 +125,7 @@ def make_tiny_gguf(
     random: bool = False,
     loras: Sequence[tuple[Path, str]] = (),
     seed: int = 1,
+    part: int = 0,
 ) -> Path:
     """Write a model to `path` that answers exactly `text` at temperature 0; returns `path`.
 
@@ -133,6 +134,7 @@ def make_tiny_gguf(
     context   the context length that its header states
     random    leave the table out: noise, no fixed text
     loras     also write adapters, each (file, text): applied, the model answers that text instead
+    part      tensors of one file: it becomes several beside `path`, NAME-00001-of-0000N.gguf and so on
     """
     rng = np.random.default_rng(seed)
     made = _Vocabulary()
@@ -145,7 +147,7 @@ def make_tiny_gguf(
     noise = rng.standard_normal((size, width)).astype(np.float32) * (0.3 if random else 0.01)
     output = noise if random else _table(noise, embedding, base, own)
 
-    writer = gguf.GGUFWriter(str(path), "llama")
+    writer = gguf.GGUFWriter(str(path), "llama", split_max_tensors=part)
     writer.add_name(name)
     writer.add_type("model")
     writer.add_context_length(context)

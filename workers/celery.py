@@ -30,7 +30,7 @@ app.conf.update(
     task_routes={"workers.tasks.reconcile.*": {"queue": "ticks"}, "workers.tasks.sweep.*": {"queue": "ticks"}},
     beat_schedule=beat_schedule(),
     beat_max_loop_interval=1.0,
-    imports=("workers.tasks.advance", "workers.tasks.reconcile", "workers.tasks.sweep"),
+    imports=("workers.tasks.advance", "workers.tasks.origins", "workers.tasks.reconcile", "workers.tasks.sweep"),
 )
 app.steps["worker"].add(Beat)
 

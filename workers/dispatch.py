@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from catalog.signals import catalogue_changed
 from cluster import signals
+from cluster.selectors import mirror
 from cluster.services import members
 from llmgw_site.lib.logs import event
 from routing import selectors, services
@@ -45,18 +46,28 @@ def job_opened(*, job_id: str, **kwargs: Any) -> None:
 
 
 @receiver(catalogue_changed)
-def catalogue_is_new(**kwargs: Any) -> None:
-    """Keys and models reach the nodes at once; placement follows by itself."""
+def catalogue_is_new(*, subject_kind: str = "", **kwargs: Any) -> None:
+    """Keys and models reach the nodes at once; placement follows by itself. Weights are fetched, or removed, at once."""
+    if subject_kind == "version":
+        _nudge_some(mirror.data_nodes())
     publish_snapshot()
     look_soon()
 
 
 @receiver(signals.observed)
-def observed(**kwargs: Any) -> None:
-    """A heartbeat brought news of replicas. Of many nodes' news at once this process makes one publication."""
+def observed(*, weights: bool = False, **kwargs: Any) -> None:
+    """A heartbeat brought news of replicas. Of many nodes' news at once this process makes one publication. A node that has
+    other weights now may be the one that others wait for."""
+    if weights:
+        _nudge_some(mirror.fetching_nodes())
     if _news.now():
         publish_snapshot()
         reconcile_now()
+
+
+def _nudge_some(nodes: Collection[str]) -> None:
+    if nodes:
+        nudges.send("weights", nodes=nodes)
 
 
 @receiver(signals.plan_applied)

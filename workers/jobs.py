@@ -32,9 +32,10 @@ BUDGET = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What a piece of a step came to. Not `done`: look again in `again_in` seconds."""
+    """What a piece of a step came to. Not `done`: look again in `again_in` seconds. `end`: the job ends here, with this."""
 
     done: bool = False
+    end: Close | None = None
     progress: float | None = None
     detail: str | None = None
     data: dict[str, Any] | None = None
@@ -112,6 +113,7 @@ def run(job_id: str, kinds: Mapping[str, Kind], *, budget: float = BUDGET) -> fl
     2. a step is done: on to the next at once
     3. a step waits for something: put the job down
     4. a step is refused, or breaks: the job has failed, with the reason on the step
+    5. a step says that no more is to be done: the job is closed so
 
     A database that is busy or away is no fault of the job: OperationalError or InterfaceError comes out of here, the
     lease runs out, and the sweep has the step begun again.
@@ -130,6 +132,9 @@ def run(job_id: str, kinds: Mapping[str, Kind], *, budget: float = BUDGET) -> fl
                 _close(job, worker, then, kinds)
                 return None
             piece = _piece(job, worker, then, kinds)
+            if piece is not None and piece.end is not None:  # 5
+                _close(job, worker, piece.end, kinds)
+                return None
             if piece is not None and not piece.done:  # 3
                 jobs.put_down(job_id=job_id, worker=worker, again_in=piece.again_in)
                 return piece.again_in
@@ -191,7 +196,7 @@ def _close(job: JobView, worker: str, then: Close, kinds: Mapping[str, Kind]) ->
     try:
         if kind is not None:
             kind.cleanup(job)
-            result = kind.result(job) if then.state is JobState.DONE else {}
+            result = kind.result(job) if then.state in (JobState.DONE, JobState.WAITING) else {}
     except (OperationalError, InterfaceError):
         raise
     except Exception:  # a job must come to its end, whatever its kind's code does

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import secrets
 import ssl
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -34,15 +36,24 @@ def forwarded(node: Any, *, path: str, body: bytes) -> Way:
 
     `node`: a row of cluster.Node. Raises OSError, ssl.SSLError where the node wants TLS and this machine has no files.
     """
+    return caller(node)(path, body)
+
+
+def caller(node: Any) -> Callable[[str, bytes], Way]:
+    """What signs one call after the other as `forwarded` does; only this asks the database, the calls themselves do not."""
     own = identity.ensure_identity()
     key = signing.pairwise_key(identity.private_key(own), node.public_key)
-    marks = (FORWARDED, "", "", "")
-    headers = signing.sign(
-        key, method="POST", path=path, node=signing.CONTROLLER, now=selectors.database_now(), boot=_boot,
-        counter=next(_counter), body=body, marks=marks,
-    )  # fmt: skip
-    headers |= {"x-llmgw-hop": FORWARDED, "content-type": "application/json"}
-    if not node.address.startswith("https:"):
-        return Way(node.address, headers, True, {})
-    context = Tls(settings.CONFIG.tls_folder).context(named=True)
-    return Way(node.address, headers, context, {"sni_hostname": tls_name(node.id)})
+    began, then = selectors.database_now(), time.monotonic()
+    context = Tls(settings.CONFIG.tls_folder).context(named=True) if node.address.startswith("https:") else None
+
+    def signed(path: str, body: bytes) -> Way:
+        headers = signing.sign(
+            key, method="POST", path=path, node=signing.CONTROLLER, now=began + time.monotonic() - then, boot=_boot,
+            counter=next(_counter), body=body, marks=(FORWARDED, "", "", ""),
+        )  # fmt: skip
+        headers |= {"x-llmgw-hop": FORWARDED, "content-type": "application/json"}
+        if context is None:
+            return Way(node.address, headers, True, {})
+        return Way(node.address, headers, context, {"sni_hostname": tls_name(node.id)})
+
+    return signed

@@ -37,6 +37,12 @@ def beats() -> tuple[Beat, ...]:
             why="what replicas were seen to take replaces what was estimated of their like",
         ),
         Beat(
+            name="origins",
+            task="workers.tasks.origins.check",
+            every=300.0,
+            why="models that were not asked for within LLMGW_UPDATE_CHECK: whether their files changed where they come from",
+        ),
+        Beat(
             name="prune",
             task="workers.tasks.sweep.prune",
             every=3600.0,

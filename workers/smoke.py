@@ -26,13 +26,16 @@ ACTOR = "smoke test"
 KEY_LIFE = timedelta(minutes=10)
 QUESTION = "What is 2+3?"
 MAX_TOKENS = 64
+ONE_PIECE = 0.05
+"""Seconds within which tokens came as one piece, so that the time between them tells nothing of the engine."""
 PATIENCE = 40.0
 """Seconds that one try may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came back. `tokens_per_second`: generated tokens over the time from the first to the last of them."""
+    """What came back. `tokens_per_second`: generated tokens over the time from the first to the last of them; where they came
+    in one piece, over the whole answer's."""
 
     text: str
     tokens: int | None
@@ -93,10 +96,11 @@ def _project() -> Any:
     return project or scopes.create_project(actor=ACTOR, team=team, name="smoke tests")
 
 
-def ask(*, model: str, key: str, embeddings: bool, node: Any = None) -> Answer:
+def ask(*, model: str, key: str, embeddings: bool, node: Any = None, replica: str = "") -> Answer:
     """One request. Raises NotYet where it may work in a moment, Refused where it will not.
 
-    `node`: the row of the node to ask directly; None: through this machine's client listener, with `key`.
+    `node`: the row of the node to ask directly; None: through this machine's client listener, with `key`. `replica`: only what this
+    one says counts, of those that the node has.
     """
     path = "/v1/embeddings" if embeddings else "/v1/chat/completions"
     body: dict[str, Any] = {"model": model}
@@ -118,6 +122,9 @@ def ask(*, model: str, key: str, embeddings: bool, node: Any = None) -> Answer:
             httpx.Client(base_url=way.base_url, timeout=PATIENCE, trust_env=False, verify=way.verify) as client,
             client.stream("POST", path, content=raw, headers=way.headers, extensions=way.extensions) as response,
         ):
+            if replica and response.headers.get("x-llmgw-replica") != replica:
+                response.read()
+                raise NotYet("another replica answered" if response.status_code == 200 else _message(response))
             if response.status_code in (401, 404, 503, 508):
                 response.read()
                 raise NoEdge(_message(response)) if _code(response) == "module_stopped" else NotYet(_message(response))
@@ -172,11 +179,17 @@ def _words(response: httpx.Response, began: float) -> Answer:
                 text += piece
     if first is None:
         raise Refused(Kind.UPSTREAM, "smoke_test_failed", "the model answered without a single token")
-    spread = last - first
     return Answer(
         text=text,
         tokens=tokens,
         first_token_s=first - began,
         total_s=time.monotonic() - began,
-        tokens_per_second=(tokens - 1) / spread if tokens and tokens > 1 and spread > 0 else None,
+        tokens_per_second=rate(tokens, first=first - began, last=last - began),
     )
+
+
+def rate(tokens: int | None, *, first: float, last: float) -> float | None:
+    """Tokens a second of an answer whose first token came after so many seconds, and its last; None: not to be told."""
+    if not tokens or tokens < 2 or last <= 0:
+        return None
+    return (tokens - 1) / (last - first) if last - first >= ONE_PIECE else tokens / last

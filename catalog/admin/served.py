@@ -18,7 +18,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from catalog import selectors
 from catalog.admin.pages import ServicePages, to_form
-from catalog.models import Model, Profile
+from catalog.models import Model, Profile, Version
 from catalog.services import profiles, served
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import exact_bytes, format_bytes, parse_bytes
@@ -121,13 +121,26 @@ class ModelPages(ServicePages):
     list_display = ["name", "state", "scaling", "engine", "shape", "size", "owner", "created_at"]
     list_filter = ["enabled", "embeddings", "profiles__engine"]
     search_fields = ["name", "id", "description"]
-    readonly_fields = ["id", "weights_size", "facts", "created_at", "updated_at"]
+    readonly_fields = ["weights", "rollback", "id", "weights_size", "facts", "created_at", "updated_at"]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return selectors.models_with_profiles()
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [*ModelForm.Meta.fields, *(self.readonly_fields if obj else [])]
+        """Of a model whose weights the cluster fetches there is no file to name, and no provider."""
+        if obj is None:
+            return [*ModelForm.Meta.fields]
+        if obj.version_id is None:
+            return [*ModelForm.Meta.fields, *self.readonly_fields[2:]]
+        return [*(name for name in ModelForm.Meta.fields if name not in _OF_OTHERS), *self.readonly_fields]
+
+    @admin.display(description="weights")
+    def weights(self, row: Model) -> SafeString | str:
+        return _version(row.version)
+
+    @admin.display(description="before its last update")
+    def rollback(self, row: Model) -> SafeString | str:
+        return _version(row.previous)
 
     @display(description="state", label={"enabled": "success", "disabled": "warning"})  # type: ignore[untyped-decorator]
     def state(self, row: Model) -> str:
@@ -214,6 +227,17 @@ class ModelPages(ServicePages):
             for row in rows:
                 service(actor=self.actor(request), model=row)
         messages.success(request, f"{done}: {', '.join(row.name for row in rows)}")
+
+
+_OF_OTHERS = ("weights_path", "weights_sha256", "provider", "provider_model")
+"""Fields of models whose weights are not fetched."""
+
+
+def _version(version: Version | None) -> SafeString | str:
+    if version is None:
+        return "-"
+    link = reverse("admin:catalog_version_change", args=[version.pk])
+    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', link, version.name)
 
 
 def _new_profiles(formset: Any) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from catalog.api.rows import text_filter
 from catalog.domain.cards import RepoCard
 from catalog.domain.repository import FileSet
 from catalog.registry.client import FORMATS, SORTS
+from catalog.selectors import held_repositories
 from catalog.services import registry
 
 
@@ -42,6 +43,7 @@ class RepositoryOut(serializers.Serializer[Any]):
     downloads = serializers.IntegerField(allow_null=True)
     likes = serializers.IntegerField(allow_null=True)
     changed = serializers.CharField()
+    held = serializers.BooleanField(help_text="The cluster has files of it, of whichever commit.")
 
 
 class PageOut(serializers.Serializer[Any]):
@@ -84,22 +86,25 @@ class Registry(viewsets.ViewSet):
         words = dict(asked.validated_data)
         text, format = words.pop("search", ""), words.pop("file_format", "")
         page = registry.search(text=text, format=format, **words)  # what was not said is as the client has it
-        return Response({"results": [repository(card) for card in page.repositories], "after": page.after})
+        held = held_repositories(card.id for card in page.repositories)
+        found = [repository(card, held=card.id in held) for card in page.repositories]
+        return Response({"results": found, "after": page.after})
 
     @extend_schema(parameters=[OpenApiParameter("revision", description="A branch, tag or commit; the newest.")], responses=RepositoryFilesOut)  # fmt: skip
     def retrieve(self, request: Request, ref: str) -> Response:
         """One repository, with the models that its files make."""
         seen = registry.look(ref, text_filter(request, "revision") or "")
         found = {
-            **repository(seen.card),
+            **repository(seen.card, held=bool(held_repositories([seen.card.id]))),
             "sets": [file_set(item) for item in seen.sets],
             "projectors": [vars(file) for file in seen.projectors],
         }
         return Response(RepositoryFilesOut(found).data)
 
 
-def repository(card: RepoCard) -> dict[str, Any]:
-    return dict(RepositoryOut(card).data)
+def repository(card: RepoCard, *, held: bool) -> dict[str, Any]:
+    told = {name: getattr(card, name) for name in RepositoryOut().get_fields() if name != "held"}
+    return dict(RepositoryOut({**told, "held": held}).data)
 
 
 def file_set(item: FileSet) -> dict[str, Any]:

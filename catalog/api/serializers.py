@@ -10,7 +10,7 @@ from typing import Any
 from rest_framework import serializers
 
 from catalog.choices import CLASSES, ENGINES
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team, Version
 
 BIG = (1 << 63) - 1
 
@@ -219,18 +219,35 @@ class ProfileIn(Strict):
     )
 
 
+class VersionOut(serializers.ModelSerializer[Version]):
+    """Weights that the cluster fetches and keeps: the files of one commit."""
+
+    class Meta:
+        model = Version
+        fields = ["id", "registry", "repository", "commit", "format", "quantization", "size", "first", "projector", "created_at"]  # fmt: skip
+        read_only_fields = fields
+
+
 class ModelOut(serializers.ModelSerializer[Model]):
     project_name = serializers.CharField(source="project.name", read_only=True, default=None, allow_null=True)
     team_name = serializers.CharField(source="team.name", read_only=True, default=None, allow_null=True)
     organisation_name = serializers.CharField(source="organisation.name", read_only=True, default=None, allow_null=True)
     provider_name = serializers.CharField(source="provider.name", read_only=True, default=None, allow_null=True)
     facts = serializers.DictField(read_only=True, help_text="What its file says of itself; empty: not looked at yet.")
+    version = VersionOut(
+        read_only=True,
+        allow_null=True,
+        help_text="Its weights, where the cluster fetches them; null: a file on the nodes.",
+    )
+    previous = VersionOut(
+        read_only=True, allow_null=True, help_text="What it served before its last update; a rollback goes back to it."
+    )
     profiles = ProfileOut(many=True, read_only=True)
 
     class Meta:
         model = Model
         fields = [
-            "id", "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_size", "weights_sha256", "facts",
+            "id", "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_size", "weights_sha256", "version", "previous", "facts",
             "embeddings", "first_byte_timeout", "idle_timeout", "provider", "provider_name", "provider_model", "project",
             "project_name", "team", "team_name", "organisation", "organisation_name", "profiles", "created_at", "updated_at",
         ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Paths of the catalogue below /api/v1/.
 
 Names of models contain slashes, so `ref` takes them; paths that end in an action come first. A model whose own name
-ends in /enable, /disable or /profiles is reached by its id, as is one that ends in an order of the cluster's API
-(/restart, /retry, /scale, /target, /why, /headroom).
+ends in /enable, /disable, /profiles or /adapters is reached by its id, as is one that ends in an order of the cluster's API
+(/restart, /retry, /scale, /target, /why, /headroom, /update, /rollback, /origin, /check-origin, /bench).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from django.urls import path, register_converter
 
+from catalog.api.adapters import ModelAdapters
 from catalog.api.providers import ProviderKey, Providers
 from catalog.api.registry import Registry
 from catalog.api.scopes import Organisations, Projects, Teams
@@ -52,6 +53,8 @@ urlpatterns = [
     path("models", Models.as_view(LIST), name="models"),
     path("models/<ref:ref>/enable", Models.as_view({"post": "enable"}), name="model-enable"),
     path("models/<ref:ref>/disable", Models.as_view({"post": "disable"}), name="model-disable"),
+    path("models/<ref:ref>/adapters", ModelAdapters.as_view(LIST), name="model-adapters"),
+    path("models/<ref:ref>/adapters/<ref:adapter>", ModelAdapters.as_view(SECRET), name="model-adapter"),
     path("models/<ref:ref>/profiles", ModelProfiles.as_view(LIST), name="model-profiles"),
     path("models/<ref:ref>/profiles/<str:profile>", ModelProfiles.as_view(ITEM), name="model-profile"),
     path("models/<ref:ref>", Models.as_view(ITEM), name="model"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from catalog.domain.engine_args import vet
 from llmgw_site.lib.errors import Kind, Refused
@@ -27,6 +28,14 @@ class CardUse:
     total: int = 0
 
 
+class Lora(NamedTuple):
+    """An adapter that is loaded beside the model. `rank` 0: not known."""
+
+    name: str
+    path: str
+    rank: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What to run. 0 and "" mean the defaults above; `port` and `threads` are the node's to choose.
@@ -45,6 +54,8 @@ class Run:
     embeddings: bool = False
     pooling: str = ""
     cards: tuple[CardUse, ...] = ()
+    adapters: tuple[Lora, ...] = ()
+    projector: str = ""  # path of what lets it see or hear
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,6 +96,14 @@ def command(engine: str, program: tuple[str, ...], run: Run, *, launcher: bool =
         raise Refused(
             Kind.INVALID, "weights_path", f"The weights' path {run.weights!r} is not absolute: name it from /."
         )
+    if run.projector and (not run.projector.startswith("/") or not run.projector.isprintable()):
+        text = f"The projector's path {run.projector[:200]!r} is not absolute: name it from /."
+        raise Refused(Kind.INVALID, "weights_path", text)
+    for lora in run.adapters:
+        # llama-server reads a comma as the beginning of another file
+        if not lora.path.startswith("/") or not lora.path.isprintable() or "," in lora.path or "=" in lora.name:
+            text = f"The path {lora.path[:200]!r} of the adapter {lora.name[:80]} is not absolute, or has a comma in it: move the file."
+            raise Refused(Kind.INVALID, "weights_path", text)
     if not run.model.isprintable() or run.model[:1] in ("", "-") or run.pooling[:1] == "-":
         raise Refused(
             Kind.INVALID, "engine_args_refused", f"The name {run.model[:80]!r} could be read as a flag: choose another."
@@ -104,6 +123,12 @@ def _llama_cpp(run: Run, launcher: bool) -> tuple[str, ...]:
         argv += ["--embeddings"]
         if run.pooling:
             argv += ["--pooling", run.pooling]
+    if run.projector:
+        argv += ["--mmproj", run.projector]
+    for lora in run.adapters:
+        argv += ["--lora", lora.path]
+    if run.adapters:
+        argv += ["--lora-init-without-apply"]
     if not launcher:  # what the launcher sets by itself
         argv += ["--host", "127.0.0.1", "--metrics", "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"]
     return tuple(argv)
@@ -142,6 +167,10 @@ def _of_card(run: Run) -> str:
     return f"{min(card.memory * 10_000 // card.total for card in run.cards) / 10_000:.4f}"
 
 
+LORA_RANKS = (16, 32, 64, 128, 256, 320, 512)
+"""Largest ranks that vLLM can be told to keep room for, from its default on. Source: vLLM config/lora.py."""
+MOST_LORAS = 8
+"""Adapters that vLLM computes with at once, each in room of its own; it loads further ones in turn."""
 VLLM_PROCESS = 2 * GIB
 """Of a vLLM engine on a processor, for neither weights nor cache."""
 
@@ -166,4 +195,9 @@ def _vllm(run: Run) -> tuple[str, ...]:
         argv += ["--tensor-parallel-size", str(len(run.cards)), "--gpu-memory-utilization", _of_card(run)]
     if run.embeddings:
         argv += ["--runner", "pooling"]
+    if run.adapters:
+        rank = max(lora.rank for lora in run.adapters)
+        argv += ["--enable-lora", "--max-loras", str(min(len(run.adapters), MOST_LORAS))]
+        argv += ["--max-lora-rank", str(next((size for size in LORA_RANKS if size >= rank), LORA_RANKS[-1]))]
+        argv += ["--lora-modules", *(f"{lora.name}={lora.path}" for lora in run.adapters)]
     return tuple(argv)

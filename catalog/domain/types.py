@@ -47,6 +47,21 @@ class ProfileView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdapterView:
+    """A LoRA adapter of a model. `path`: on the nodes; with a `version_id`, within that: the file that an engine is given, or
+    empty: the folder. `size`: bytes."""
+
+    name: str
+    created_at: float
+    path: str
+    version_id: str = ""
+    size: int = 0
+    scale: float = 1.0
+    rank: int = 0  # 0: not known
+    format: str = "gguf"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelView:
     """A model with its enabled profiles, first choice first. An external one has a provider, and no weights or profiles."""
 
@@ -72,6 +87,10 @@ class ModelView:
     provider_id: str = ""
     provider_model: str = ""  # the provider's own name for it
     provider_enabled: bool = True
+    version_id: str = ""  # of weights that the cluster fetches; empty: they lie at `weights_path`
+    first: str = ""  # of a version: file that an engine is given; empty: the folder
+    projector: str = ""  # of a version: file that lets it see or hear
+    adapters: tuple[AdapterView, ...] = ()
 
     @property
     def external(self) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,21 +103,30 @@ class _Work:
         self._lock = Lock()
 
     def spans(self, spans: list[Span], connections: int) -> None:
-        with ThreadPoolExecutor(max(1, connections), thread_name_prefix="fetch") as pool:
-            running = [pool.submit(self._guarded, span) for span in spans]
-            for item in running:
-                item.exception()  # all have ended before the first failure is told
-        for item in running:
-            if (error := item.exception()) is not None and not isinstance(error, _Ended):
-                raise error
+        """Raises the first failure once all have ended. No end of the process waits for the threads: a connection may hang."""
+        left, errors = deque(spans), deque[BaseException]()
+        threads = [
+            Thread(target=self._several, args=(left, errors), name="fetch", daemon=True)
+            for _ in range(min(max(1, connections), len(spans)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
         self._check()
 
-    def _guarded(self, span: Span) -> None:
+    def _several(self, left: deque[Span], errors: deque[BaseException]) -> None:
+        """One connection's work: span after span, as long as there are some."""
         try:
-            self._span(span)
-        except BaseException:
+            while (span := _next(left)) is not None:
+                self._span(span)
+        except _Ended:
+            return
+        except BaseException as error:
+            errors.append(error)
             self._failed.set()
-            raise
 
     def _span(self, span: Span) -> None:
         at, tries, pause = span.start, 0, FIRST_PAUSE
@@ -194,6 +203,13 @@ class _Work:
         while (left := until - time.monotonic()) > 0:
             self._check()
             self._stop.wait(min(left, LOOK))
+
+
+def _next(left: deque[Span]) -> Span | None:
+    try:
+        return left.popleft()
+    except IndexError:
+        return None
 
 
 class _Ended(Exception):

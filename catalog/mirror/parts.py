@@ -142,4 +142,6 @@ def fetched(target: Path, size: int) -> int:
         marks = target.with_name(target.name + ".map").read_bytes().partition(b"\n")[2]
     except OSError:
         return 0
-    return min(size, marks.count(1) * SEGMENT)
+    count = segments(size)
+    short = count * SEGMENT - size if marks[count - 1 : count] == b"\1" else 0  # the last one
+    return max(0, marks.count(1) * SEGMENT - short)

@@ -75,14 +75,18 @@ class Store:
             return manifest if manifest.id == version else None
         return None
 
-    def path(self, version: str) -> Path | None:
-        """What an engine is given of a whole version: its first file, or its folder. Notes that it is used."""
+    def path(self, version: str, path: str | None = None) -> Path | None:
+        """What an engine is given of a whole version: its first file, or its folder, or the file that is named ("": its folder).
+        Notes that it is used. None: it is not whole, or has no such file."""
         status = self.status(version)
         if status is None or not status.whole:
             return None
+        named = status.manifest.first if path is None else path
+        if named and status.manifest.file(named) is None:
+            return None
         with suppress(OSError):
             os.utime(self._folder(version) / WHOLE)
-        return self._folder(version) / FILES / status.manifest.first
+        return self._folder(version) / FILES / named
 
     @contextmanager
     def opened(self, version: str, path: str) -> Iterator[tuple[int, ManifestFile]]:

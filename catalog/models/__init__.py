@@ -1,12 +1,29 @@
 """The catalogue's tables. Re-exports, nothing else. Rows are written by `catalog.services` only."""
 
+from catalog.models.adapters import Adapter
 from catalog.models.events import Event
 from catalog.models.keys import ApiKey
+from catalog.models.origins import Origin
 from catalog.models.profiles import Profile
 from catalog.models.providers import Provider
 from catalog.models.quotas import Quota
 from catalog.models.scopes import Organisation, Project, Team
 from catalog.models.served import Model
 from catalog.models.tokens import AdminToken
+from catalog.models.versions import Version
 
-__all__ = ["AdminToken", "ApiKey", "Event", "Model", "Organisation", "Profile", "Project", "Provider", "Quota", "Team"]
+__all__ = [
+    "Adapter",
+    "AdminToken",
+    "ApiKey",
+    "Event",
+    "Model",
+    "Organisation",
+    "Origin",
+    "Profile",
+    "Project",
+    "Provider",
+    "Quota",
+    "Team",
+    "Version",
+]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from django.apps import apps
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 
 from catalog.choices import CLASSES
+from catalog.domain import adapters
+from catalog.domain.facts import facts_from_dict
 from catalog.models.fields import LABEL, id_field
 from catalog.models.providers import Provider
 from catalog.models.scopes import Organisation, Project, Team
+from catalog.models.versions import Version
+from llmgw_site.lib.errors import Refused
 
 MODEL_NAME = r"\A[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z"
 MAX_REPLICAS = 10_000
@@ -19,9 +25,13 @@ MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 86_400.0
 class Model(models.Model):
     """A model of the catalogue: its weights, and how many copies of it shall run; how, its profiles say.
 
-    An external one has a provider and the provider's name for it instead: no weights, no profiles, no copies.
+    Its weights are files that an operator put on nodes himself (`weights_path`), or a version that the cluster fetches; of one
+    with a version, `facts` and `weights_size` are the version's. An external one has a provider and the provider's name for it
+    instead: no weights, no profiles, no copies.
     """
 
+    shares_names = True
+    """With adapters."""
     id = id_field("mod")
     name = models.CharField(
         max_length=128,
@@ -62,6 +72,24 @@ class Model(models.Model):
         help_text="Room of a lower class may be taken for it. Empty: opportunistic where it runs on demand, else standard.",
     )
     weights_path = models.CharField(max_length=1024, blank=True, help_text="File on the nodes that run it.")
+    version = models.ForeignKey(
+        Version,
+        null=True,
+        blank=True,
+        editable=False,
+        on_delete=models.PROTECT,
+        related_name="models",
+        help_text="Weights that the cluster fetches; empty: a file on the nodes.",
+    )
+    previous = models.ForeignKey(
+        Version,
+        null=True,
+        blank=True,
+        editable=False,
+        on_delete=models.PROTECT,
+        related_name="former_models",
+        help_text="What it served before its last update, kept for the way back.",
+    )
     weights_size = models.PositiveBigIntegerField(null=True, blank=True, help_text="Bytes; empty: not known.")
     weights_sha256 = models.CharField(
         "SHA-256 of the weights",
@@ -124,8 +152,11 @@ class Model(models.Model):
             ),
             models.CheckConstraint(condition=Q(replicas__lte=MAX_REPLICAS), name="catalog_model_replicas_bounded"),
             models.CheckConstraint(
-                condition=Q(provider__isnull=True, provider_model="") & ~Q(weights_path="")
+                condition=Q(provider__isnull=True, provider_model="", version__isnull=True, previous__isnull=True)
+                & ~Q(weights_path="")
+                | Q(provider__isnull=True, provider_model="", version__isnull=False, weights_path="", weights_sha256="")
                 | Q(provider__isnull=False, weights_path="", weights_sha256="", weights_size__isnull=True, replicas=0)
+                & Q(version__isnull=True, previous__isnull=True)
                 & ~Q(provider_model=""),
                 name="catalog_model_weights_or_provider",
                 violation_error_message="A model has weights, or a provider and the provider's name for it, not both.",
@@ -165,6 +196,23 @@ class Model(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        if apps.get_model("catalog", "Adapter").objects.filter(name=self.name).exists():
+            text = f"There is an adapter named {self.name}: a model needs a name of its own."
+            raise ValidationError({"name": ValidationError(text, code="name_taken")})
+        if self.facts:
+            self._clean_adapters()
+
+    def _clean_adapters(self) -> None:
+        """Other weights must fit its adapters, too: an engine that cannot load one of them does not start."""
+        about = facts_from_dict(self.facts)
+        for item in apps.get_model("catalog", "Adapter").objects.filter(model_id=self.pk).only("name", "facts"):
+            made = adapters.facts_from_dict(item.facts)
+            try:
+                adapters.vet(made, about, engines=(), scale=1.0, what=f"Its adapter {item.name}", name=self.name)
+            except Refused as refused:
+                raise ValidationError(f"{refused.message}, or remove that adapter first.") from None
 
     @property
     def external(self) -> bool:

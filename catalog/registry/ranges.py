@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import httpx
 
-from catalog.registry.client import Registry
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import MIB, format_bytes
 
@@ -16,10 +17,18 @@ MAX_KEPT = 72 * MIB
 TOTAL = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+)")
 
 
+class Files(Protocol):
+    """A registry, or what else has files that can be read from some byte on."""
+
+    def opened(
+        self, repository: str, commit: str, path: str, *, start: int, end: int | None = None
+    ) -> AbstractContextManager[httpx.Response]: ...
+
+
 class RemoteFile:
     """A `Source` (see catalog.domain.gguf) over a registry's file; what was fetched once is not fetched again."""
 
-    def __init__(self, registry: Registry, repository: str, commit: str, path: str, *, size: int) -> None:
+    def __init__(self, registry: Files, repository: str, commit: str, path: str, *, size: int) -> None:
         self._registry = registry
         self._where = (repository, commit, path)
         self.size = size

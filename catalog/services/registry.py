@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from catalog.domain.gguf import BadGguf, read_header
 from catalog.domain.hf_config import config_facts
 from catalog.domain.repository import FileSet, Format, RepoFile, choose, file_sets, projectors
 from catalog.registry.client import Page, Registry
-from catalog.registry.ranges import RemoteFile
+from catalog.registry.ranges import Files, RemoteFile
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.outgoing import Guard
 from llmgw_site.lib.units import MIB
@@ -47,7 +48,7 @@ def search(**words: Any) -> Page:
 def look(repository: str, revision: str = "") -> Seen:
     """One repository. Raises Refused."""
     with opened() as registry:
-        return _seen(registry.card(repository, revision or "main"))
+        return seen(registry.card(repository, revision or "main"))
 
 
 def shapes(
@@ -59,28 +60,32 @@ def shapes(
     quantisation is each file's own.
     """
     with opened() as registry:
-        seen = _seen(registry.card(repository, revision or "main"))
-        chosen = choose(seen.sets, wanted=quantization, file=file, format=format)
-        if any(item.format is Format.GGUF for item in chosen):
-            smallest = min((item for item in chosen if item.format is Format.GGUF), key=lambda item: item.first.size)
-            registry.check_access(seen.card.id, seen.card.commit, smallest.first.path)
-            gguf = _header(registry, seen.card, smallest)
-        folder = next((item for item in chosen if item.format is Format.SAFETENSORS), None)
-        config = _config(registry, seen.card, folder) if folder else None
+        card = registry.card(repository, revision or "main")
+        chosen = choose(seen(card).sets, wanted=quantization, file=file, format=format)
+        registry.check_access(card.id, card.commit, chosen[0].first.path)
+        return seen(card), read(registry, card, chosen)
+
+
+def read(files: Files, card: RepoCard, chosen: Sequence[FileSet]) -> tuple[tuple[FileSet, ModelFacts], ...]:
+    """The shapes of these models, whose files are read from `files`. Raises Refused."""
+    gguf = [item for item in chosen if item.format is Format.GGUF]
+    folder = next((item for item in chosen if item.format is Format.SAFETENSORS), None)
+    header = _header(files, card, min(gguf, key=lambda item: item.first.size)) if gguf else None
+    config = _config(files, card, folder) if folder else None
     found = []
     for item in chosen:
-        if item.format is Format.GGUF:
-            found.append((item, replace(gguf, quantization=item.quantization or gguf.quantization, bytes=0)))
+        if item.format is Format.GGUF and header is not None:
+            found.append((item, replace(header, quantization=item.quantization or header.quantization, bytes=0)))
         elif config is not None:
             found.append((item, config))
-    return seen, tuple(found)
+    return tuple(found)
 
 
-def _seen(card: RepoCard) -> Seen:
+def seen(card: RepoCard) -> Seen:
     return Seen(card=card, sets=file_sets(card.files), projectors=projectors(card.files))
 
 
-def _header(registry: Registry, card: RepoCard, chosen: FileSet) -> ModelFacts:
+def _header(registry: Files, card: RepoCard, chosen: FileSet) -> ModelFacts:
     file = chosen.first
     try:
         header = read_header(RemoteFile(registry, card.id, card.commit, file.path, size=file.size))
@@ -94,7 +99,7 @@ def _header(registry: Registry, card: RepoCard, chosen: FileSet) -> ModelFacts:
     return facts
 
 
-def _config(registry: Registry, card: RepoCard, folder: FileSet) -> ModelFacts:
+def _config(registry: Files, card: RepoCard, folder: FileSet) -> ModelFacts:
     file = next(item for item in folder.beside if item.path == "config.json")
     data = RemoteFile(registry, card.id, card.commit, file.path, size=min(file.size, MAX_CONFIG)).read(0, MAX_CONFIG)
     try:

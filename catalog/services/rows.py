@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.db import IntegrityError, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.db.models import ProtectedError, RestrictedError
 
 from catalog.services import events
@@ -25,7 +25,7 @@ LONGEST_TOLD = 60
 """Characters of a value that a line of the log names; the event's fields have all of it."""
 SIZES = frozenset({"memory", "card_memory", "weights_size"})
 """Columns that hold bytes."""
-UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "created_by"})
+UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "created_by", "manifest"})
 
 
 def noun(row: models.Model) -> str:
@@ -60,6 +60,7 @@ def known(fields: Iterable[str], settable: frozenset[str], *, noun: str) -> None
 def add(row: Row, *, actor: str, message: str, tell: bool = True) -> Row:
     """Insert a new row. Without `tell` the floors above do not hear of it: of a row that is told in the same transaction
     they would hear twice, and each time look at everything."""
+    hold_names(row)
     hold_parents(row)
     check(row)
     _save(row, force_insert=True)
@@ -74,6 +75,8 @@ def change(row: Row, changes: Mapping[str, Any], *, actor: str, message: str, ki
     Writes only what changed, so two people who change different fields at once both succeed. The row passed in is
     brought up to date.
     """
+    if "name" in changes:
+        hold_names(row)
     fresh = lock(row)
     before = watched(fresh, changes)
     for name, value in changes.items():
@@ -123,6 +126,18 @@ def lock(row: Row) -> Row:
     if fresh is None:
         raise Refused(Kind.NOT_FOUND, "not_found", f"This {noun(row)} was removed meanwhile.")
     return fresh
+
+
+NAMES_LOCK = 0x6C6C6D67775F6E  # "llmgw_n"
+"""Number of PostgreSQL's advisory transaction lock."""
+
+
+def hold_names(row: models.Model) -> None:
+    """Where two tables share one namespace no unique index sees both: whoever names a row of them does so alone. Taken before
+    any lock of a row, so that nobody waits in a circle. SQLite has one writer anyway."""
+    if getattr(row, "shares_names", False) and connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NAMES_LOCK])
 
 
 def hold_parents(row: models.Model, names: Iterable[str] | None = None) -> None:

@@ -6,15 +6,18 @@ refused here, one that is elsewhere is looked at by the node that runs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from django.db import transaction
 
-from catalog.domain.facts import ModelFacts
-from catalog.models import Model, Organisation, Profile, Project, Provider, Team
+from catalog.domain.facts import ModelFacts, facts_from_dict
+from catalog.domain.repository import Format
+from catalog.models import Model, Organisation, Profile, Project, Provider, Team, Version
+from catalog.models.served import MODEL_NAME
 from catalog.services import profiles, rows, weights
 from catalog.signals import model_changing
 from llmgw_site.lib.errors import Kind, Refused
@@ -31,6 +34,8 @@ FIELDS = frozenset(
         "weights_path",
         "weights_size",
         "weights_sha256",
+        "version",
+        "previous",
         "embeddings",
         "first_byte_timeout",
         "idle_timeout",
@@ -42,6 +47,8 @@ FIELDS = frozenset(
     }
 )
 """What callers may change."""
+ENGINE = {Format.GGUF: "llama.cpp", Format.SAFETENSORS: "vllm"}
+"""What runs fetched weights where nobody names an engine."""
 OWNERS = ("project", "team", "organisation")
 """Fields of which one names a model's owner."""
 
@@ -59,6 +66,7 @@ def add_model(
     priority_class: str = "",
     weights_size: int | None = None,
     weights_sha256: str = "",
+    version: Version | None = None,
     facts: ModelFacts | None = None,
     embeddings: bool | None = None,
     first_byte_timeout: float | None = None,
@@ -69,16 +77,18 @@ def add_model(
     team: Team | None = None,
     organisation: Organisation | None = None,
     profile: Mapping[str, Any] | None = None,
+    further: Sequence[Mapping[str, Any]] = (),
 ) -> Model:
-    """A model and its first profile, both or neither; or an external one, which has a provider and nothing else.
+    """A model and its first profile (and `further` ones), all or none; or an external one, which has a provider and nothing else.
 
-    `facts`, `weights_size`: found out here if they are not given; `embeddings` None: as the facts say;
+    With a `version` the cluster fetches its weights, and there is no path. `facts`, `weights_size`: found out here if they are
+    not given; `embeddings` None: as the facts say;
     `replicas` None: one, or none of an external model; `max_replicas` None: no more than these; `profile`: fields of the profile, `{}` or None for llama.cpp
     with every default.
     """
     if provider is not None:
         local = {"weights_path": weights_path, "weights_size": weights_size, "weights_sha256": weights_sha256,
-                 "replicas": replicas, "max_replicas": max_replicas, "profile": profile}  # fmt: skip
+                 "version": version, "replicas": replicas, "max_replicas": max_replicas, "profile": profile}  # fmt: skip
         only_external(name, local)
         model = Model(
             name=name,
@@ -98,8 +108,12 @@ def add_model(
     if provider_model:
         raise _mixed("provider_model", "name its provider too")
     wanted = dict(profile or {})
+    if version is not None:
+        _only_version({"weights_path": weights_path, "weights_sha256": weights_sha256})
+        wanted.setdefault("engine", ENGINE[Format(version.format)])
+        facts, weights_size = facts or facts_from_dict(version.facts), version.size
     gguf = wanted.get("engine", "llama.cpp") == "llama.cpp"
-    path = checked_path(weights_path)
+    path = checked_path(weights_path) if version is None else ""
     if facts is None:
         facts, found = examine(path) if gguf else examine_folder(path)
         weights_size = found if weights_size is None else weights_size
@@ -114,6 +128,7 @@ def add_model(
         weights_path=path,
         weights_size=weights_size,
         weights_sha256=weights_sha256,
+        version=version,
         facts=facts.as_dict() if facts else {},
         embeddings=bool(facts and facts.embeddings) if embeddings is None else embeddings,
         first_byte_timeout=first_byte_timeout,
@@ -125,12 +140,14 @@ def add_model(
     _vet_maximum(model)
     with transaction.atomic():
         rows.add(model, actor=actor, message=f"model {name} added", tell=False)  # its profile tells
-        profiles.add(actor=actor, model=model, **wanted)
+        for fields in (wanted, *further):
+            profiles.add(actor=actor, model=model, **fields)
     return model
 
 
 def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
-    """Change fields of a model. Another weights_path is looked at like a new one; what was known of the old one goes.
+    """Change fields of a model. Another weights_path is looked at like a new one; what was known of the old one goes. Another
+    version brings its own shape and size.
 
     Raises Refused, also what the floors above have against it (`signals.model_changing`).
     """
@@ -142,7 +159,12 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
     elif changes.get("provider") or changes.get("provider_model"):
         raise _mixed("provider", "a model with weights keeps them; add a new model for the provider's")
     changes = _one_owner(changes)
-    if "weights_path" in changes and changes["weights_path"] != model.weights_path:
+    if changes.get("version") is not None:
+        _only_version(changes)
+        fetched: Version = changes["version"]
+        changes |= {"weights_path": "", "weights_sha256": "", "weights_size": fetched.size, "facts": fetched.facts}
+    elif "weights_path" in changes and changes["weights_path"] != model.weights_path:
+        changes |= {"version": None, "previous": None}
         changes["weights_path"] = checked_path(changes["weights_path"])
         facts, size = (examine if _uses_gguf(model) else examine_folder)(changes["weights_path"])
         changes.setdefault("weights_size", size)
@@ -182,9 +204,16 @@ def remove(*, actor: str, model: Model) -> None:
     rows.remove(model, actor=actor, message=f"model {model.name} removed")
 
 
+def _only_version(fields: Mapping[str, Any]) -> None:
+    for field in ("weights_path", "weights_sha256"):
+        if fields.get(field):
+            text = f"{field}: a model has a file on the nodes, or weights that are fetched for it, not both."
+            raise Refused(Kind.INVALID, "invalid_value", text, param=field)
+
+
 def only_external(name: str, fields: Mapping[str, Any]) -> None:
     """Refuse what only a model with weights of its own has."""
-    for field in ("weights_path", "weights_size", "weights_sha256", "replicas", "max_replicas", "profile"):
+    for field in ("weights_path", "weights_size", "weights_sha256", "version", "replicas", "max_replicas", "profile"):
         if fields.get(field):
             raise _mixed(field, f"the provider of {name} answers for it, so it has no weights, replicas or profiles")
 
@@ -205,6 +234,14 @@ def _mixed(field: str, why: str) -> Refused:
         f"{field}: a model has weights, or a provider and the provider's name for it, not both: {why}.",
         param=field,
     )
+
+
+def checked_name(name: str) -> str:
+    """A name that a model may have, before there is a row for it. Raises Refused."""
+    if not re.search(MODEL_NAME, name):
+        text = "name: it begins with a letter or digit and has at most 128 of A-Z a-z 0-9 . _ : / @ -"
+        raise Refused(Kind.INVALID, "invalid_value", text, param="name")
+    return name
 
 
 def checked_path(path: str) -> str:

@@ -9,7 +9,9 @@ import orjson
 from django.conf import settings
 from django.http import HttpRequest
 
+from catalog.services import versions
 from cluster import selectors, signals
+from cluster.selectors import mirror
 from cluster.services import authority, demands, hearing, joining, members, nodes, setup
 from cluster.services.calls import Caller, decode, node_call, open_call
 from cluster.wire import (
@@ -55,6 +57,7 @@ def heartbeat(caller: Caller, request: HttpRequest) -> bytes:
             raise WireError(f"Heartbeat.node_id: {caller.node.id} signed, not {beat.node_id[:40]}")
         rows = nodes.observe(node=caller.node, beat=beat, now=caller.now, call=caller.call, heard_at=caller.heard_at)
         versions = [answer for _, answer in signals.snapshot_asked.send(sender=heartbeat, node=caller.node) if answer]
+        orders = mirror.orders_for(caller.node, rows, mark=caller.versions_mark, now=caller.now)
         current = members.version_for(beat.map_version, caller.map_version or members.publish().version)
         wanted = Wanted(
             server_time=caller.now,
@@ -63,6 +66,8 @@ def heartbeat(caller: Caller, request: HttpRequest) -> bytes:
             map_version=current,
             roles=setup.roles_by(caller.setup_mark, caller.node),
             weights_mark=caller.node.weights_mark,
+            fetches=orders.fetches,
+            kept=orders.kept,
         )
         answer = {**to_dict(wanted), "replicas": selectors.wanted_dicts(rows)}
         if beat.map_version != current:
@@ -76,6 +81,12 @@ def demand(caller: Caller, request: HttpRequest) -> bytes:
     """A Demand in, DemandAnswer out: a gateway has requests for a model at rest."""
     order = from_dict(Demand, decode(caller.body))
     return orjson.dumps(to_dict(demands.asked(order, now=caller.now)))
+
+
+@node_call("GET")
+def manifest(caller: Caller, request: HttpRequest) -> bytes:
+    """What a version consists of. Raises Refused `version_unknown`."""
+    return orjson.dumps(versions.manifest_of(request.GET.get("version", "")).as_dict())
 
 
 @node_call("GET")

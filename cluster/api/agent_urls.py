@@ -10,6 +10,7 @@ urlpatterns = [
     path("join", agent.join, name="agent-join"),
     path("certificate", agent.certificate, name="agent-certificate"),
     path("heartbeat", agent.heartbeat, name="agent-heartbeat"),
+    path("manifest", agent.manifest, name="agent-manifest"),
     path("demand", agent.demand, name="agent-demand"),
     path("heard", agent.heard, name="agent-heard"),
 ]

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from catalog.models.served import MODEL_NAME
-from catalog.services import profiles, served
 from cluster.choices import NODE_STATES
 from cluster.domain.maintenance import Maintenance
 from cluster.domain.modules import ModuleState
-from cluster.domain.rollout import KINDS
 from cluster.domain.setup import roles_of
 from cluster.models import Job, JobStep, Node, Replica
 from cluster.selectors import age_of, node_state_of, setup_node
@@ -159,40 +154,3 @@ class JobOut(serializers.ModelSerializer[Job]):
             "started_at", "finished_at", "code", "message", "result", "steps",
         ]  # fmt: skip
         read_only_fields = fields
-
-
-class ServeArgs(Strict):
-    """Arguments of a job of kind `serve`."""
-
-    name = serializers.RegexField(
-        MODEL_NAME, required=False, help_text="Name in the catalogue; default: that of the quickstart model."
-    )
-    path = serializers.CharField(
-        max_length=1024, default="quickstart", help_text="GGUF file on this machine, or `quickstart`."
-    )
-    sha256 = serializers.RegexField(r"\A[0-9a-fA-F]{64}\Z", required=False, help_text="What the file must have.")
-    description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
-    replicas = serializers.IntegerField(min_value=1, max_value=10_000, default=1)
-    profile = serializers.DictField(required=False, help_text="Fields of the model's profile.")
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """What the steps would refuse minutes later is refused here, as far as it can be seen."""
-        if attrs["path"] != "quickstart":
-            attrs["path"] = served.checked_path(attrs["path"])
-        profile = attrs.get("profile") or {}
-        if b"\\u0000" in orjson.dumps(profile, default=str):
-            problem = serializers.ErrorDetail("Null characters are not allowed.", code="invalid_value")
-            raise serializers.ValidationError({"profile": [problem]})
-        profiles.known({name: value for name, value in profile.items() if name != "name"})
-        profiles.vet(profile.get("engine", "llama.cpp"), profile.get("args", []), profile.get("env", {}))
-        if "name" not in attrs:
-            if attrs["path"] != "quickstart":
-                problem = serializers.ErrorDetail("Name the model.", code="required")
-                raise serializers.ValidationError({"name": [problem]})
-            attrs["name"] = settings.CONFIG.quickstart_model
-        return attrs
-
-
-class JobIn(Strict):
-    kind = serializers.ChoiceField(sorted(KINDS))
-    args = ServeArgs()

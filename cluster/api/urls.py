@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.urls import path
 
 from cluster.api.headroom import ModelHeadroom
+from cluster.api.mirror import Mirror
 from cluster.api.offers import RegistryPlan
 from cluster.api.orders import ModelOrders
 from cluster.api.quotas import Quotas
 from cluster.api.resources import ModelResources
 from cluster.api.setup import ClusterSetupView
 from cluster.api.tokens import JoinTokens
+from cluster.api.updates import Updates
 from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
 
 urlpatterns = [
@@ -27,6 +29,19 @@ urlpatterns = [
     path("join-tokens/<str:ref>", JoinTokens.as_view({"get": "retrieve", "delete": "destroy"}), name="join-token"),
     path("quotas", Quotas.as_view({"get": "list"}), name="quotas"),
     path("quotas/<path:ref>", Quotas.as_view({"get": "retrieve", "put": "update", "delete": "destroy"}), name="quota"),
+    path("mirror", Mirror.as_view({"get": "list", "post": "create"}), name="mirror"),
+    path("mirror/<str:ref>", Mirror.as_view({"get": "retrieve", "delete": "destroy"}), name="mirror-version"),
+    path("updates", Updates.as_view({"get": "list"}), name="updates"),
+    *(
+        path(f"models/<path:ref>/{verb}", Updates.as_view({"post": action}), name=f"model-{verb}")
+        for verb, action in (
+            ("check-origin", "check"),
+            ("origin", "origin"),
+            ("update", "update"),
+            ("rollback", "rollback"),
+            ("bench", "bench"),
+        )
+    ),
     path("models/<path:ref>/restart", ModelOrders.as_view({"post": "restart"}), name="model-restart"),
     path("models/<path:ref>/retry", ModelOrders.as_view({"post": "retry"}), name="model-retry"),
     path("models/<path:ref>/scale", ModelOrders.as_view({"post": "scale"}), name="model-scale"),

@@ -17,7 +17,6 @@ from catalog.services import actors
 from cluster import selectors
 from cluster.api.serializers import (
     FabricIn,
-    JobIn,
     JobOut,
     LabelsIn,
     MaintenanceIn,
@@ -26,6 +25,7 @@ from cluster.api.serializers import (
     ReplicaOut,
     Strict,
 )
+from cluster.api.serving import JobIn
 from cluster.services import jobs, labels, maintenance, nodes
 
 

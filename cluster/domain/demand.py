@@ -59,7 +59,7 @@ class Found:
     parked: str = ""  # why nothing is tried, where it is parked
 
 
-COMING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.DRAINING})
+COMING = frozenset({ReplicaState.PENDING, ReplicaState.FETCHING, ReplicaState.STARTING, ReplicaState.DRAINING})
 DIED = "engine_died"
 """What the agent says of an engine that ended while it served: it is started again at once."""
 

@@ -107,6 +107,7 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
             where = f"on node {node.name}" if node else ""
             words = {
                 ReplicaState.PENDING: "is placed and waits for its node",
+                ReplicaState.FETCHING: f"fetches its weights{': ' if replica.message else ''}{replica.message}",
                 ReplicaState.STARTING: "loads its weights",
                 ReplicaState.BACKOFF: "failed and is tried again",
                 ReplicaState.DRAINING: "finishes its requests before it starts anew",

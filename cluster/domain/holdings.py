@@ -23,16 +23,18 @@ class Lie:
 
 @dataclass(frozen=True, kw_only=True)
 class Sought:
-    """Weights of a model. `size`: bytes, 0: any will do. `changed_at`: when the model last changed, Unix seconds."""
+    """Weights of a model. `size`: bytes, 0: any will do. `changed_at`: when the model last changed, Unix seconds.
+    `fetched`: `path` is the id of a version, which nodes fetch: none lacks it, and none is waited for."""
 
     path: str
     size: int = 0
     changed_at: float = 0.0
+    fetched: bool = False
 
     def fresh(self, now: float, most: float = ASKED_FOR) -> bool:
         """Whether nodes are about to be asked. A change of the future was noted by a clock that goes wrong: it must hold
         nobody up until then."""
-        return abs(now - self.changed_at) < most
+        return not self.fetched and abs(now - self.changed_at) < most
 
     @property
     def name(self) -> str:
@@ -53,7 +55,7 @@ def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float) -> Ho
     waited for.
 
     1. at the path lies a folder, or a file of the right size: it has it. What is in a folder is not looked at
-    2. something else lies there, or nothing: it lacks it
+    2. something else lies there, or nothing: it lacks it, unless it is to fetch it
     3. it has not said yet: it lacks it until it does, so that a new model goes at once to where its weights lie; not
        longer than ASKED_FOR, after which nothing is known
     """
@@ -65,6 +67,6 @@ def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float) -> Ho
                 lacks.add(item.name)
         elif found.size is not None and (found.folder or found.size == item.size or not item.size):  # 1
             has.add(item.name)
-        else:  # 2
+        elif not item.fetched:  # 2
             lacks.add(item.name)
     return Holding(has=frozenset(has), lacks=frozenset(lacks))

@@ -19,7 +19,8 @@ def why_to_move(replica: ReplicaView, room: Room, model: ModelView | None) -> st
     1. the node is drained
     2. it uses a card that is drained
     3. its profile may no longer run there
-    4. its engine does not start, and what it needs has gone from there (see `_gone`)
+    4. its node has no room for its weights
+    5. its engine does not start, and what it needs has gone from there (see `_gone`)
     """
     node = room.node
     if node.drained:  # 1
@@ -32,11 +33,13 @@ def why_to_move(replica: ReplicaView, room: Room, model: ModelView | None) -> st
     profile = model.profile(replica.profile_id) if model else None
     if profile is not None and not profile.may_run_on(node):  # 3
         return f"profile {profile.name} may run only on {', '.join(profile.nodes)}"
+    if model is not None and replica.state is ReplicaState.FETCHING and model.weights in node.no_room:  # 4
+        return f"node {node.name} has no room for its weights"
     if model is None or profile is None or replica.state not in _AGAIN:
         return ""
     if replica.code not in NOTHING_STARTED and not replica.failures:
         return ""
-    return next(_gone(replica, room, model, profile), "")  # 4
+    return next(_gone(replica, room, model, profile), "")  # 5
 
 
 def _gone(replica: ReplicaView, room: Room, model: ModelView, profile: ProfileView) -> Iterator[str]:

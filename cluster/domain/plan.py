@@ -285,7 +285,8 @@ def _needed(replica: ReplicaView, board: Board) -> str:
     """Why a replica must go on; empty if it may stop. Two planners that saw different moments stop no two for one.
 
     1. of a model that wants none, or has nothing to run it as, each may stop; of a parked one each that is not ready
-    2. a ready, a lost or a failed one, if enough others are ready
+    2. a ready, a lost or a failed one, if enough others are ready; an outdated one, if these have answered where an update
+       is under way
     3. any other, if enough are on their way without it
     """
     model = board.model(replica.model_id)
@@ -296,6 +297,8 @@ def _needed(replica: ReplicaView, board: Board) -> str:
     others = [item for item in running(board, model.id) if item.id != replica.id]
     if board.state(replica) in {ReplicaState.READY, *_OUT}:  # 2
         others = [item for item in others if item.state is ReplicaState.READY]
+        if outdated(model, replica):
+            others = [item for item in others if outdated(model, item) or model.trusts(item)]
     return "" if len(others) >= model.target else "the model has no replica too many any more"  # 3
 
 

@@ -36,6 +36,7 @@ def reconcile(world: World, now: float) -> Plan:
        a. there is room for one more: Start the new one; when it is ready, case 3 stops the old one
        b. there is not, and it may stay on its node: Renew it in place, stop then start; with a single replica the model
           is away meanwhile
+       In an update (`Standing.vetted`) a new one counts as ready, for case 3 and for the next to be replaced, when it has answered.
        c. neither: it stays as it is and serves, and Wait says so; a restart is given up. Nor is it replaced by what has
           failed for good: a change that cannot start stops no replica that serves
        While room is made for one more, it waits for that. A restart in place begins with b. One that has failed and is

@@ -173,6 +173,8 @@ def _health(room: Room, profile: ProfileView, model: ModelView | None) -> str:
 
 
 def _disk(room: Room, profile: ProfileView, model: ModelView | None) -> str:
+    if model is not None and model.weights in room.node.no_room:
+        return f"it has no room for the weights: {room.node.no_room[model.weights]}"
     size, promised = model.weights_size if model is not None else 0, room.disk_promised
     need, free = told_apart(size, max(0, (room.node.disk_free or 0) - promised))
     others = f" beside {format_bytes(promised)} for weights that are to come for others" if promised else ""

@@ -25,7 +25,7 @@ def replace(draft: Draft, model: ModelView) -> None:
     found = sorted((item for item in active if old(draft.board, model, item)), key=usefulness)
     if len(active) > model.target:
         return  # one is being replaced at this moment
-    coming = any(item.state is not _READY for item in active if item not in found)
+    coming = any(item.state is not _READY or not model.trusts(item) for item in active if item not in found)
     broken = _broken(draft, model)
     halted = all(item.digest in broken for item in model.profiles)
     for chosen in found:

@@ -55,7 +55,7 @@ def _proven(board: Board, model: ModelView) -> ModelView:
 def busy(board: Board, replica: ReplicaView) -> bool:
     """Case 3: whether a replica keeps its model awake. One that could not begin works at nothing, whatever was told of it."""
     state = board.state(replica)
-    if state in (ReplicaState.PENDING, ReplicaState.STARTING):
+    if state in (ReplicaState.PENDING, ReplicaState.FETCHING, ReplicaState.STARTING):
         return True
     if state is ReplicaState.BACKOFF:
         return replica.failures > 0  # until it is parked

@@ -31,8 +31,40 @@ KINDS: Mapping[str, tuple[StepSpec, ...]] = {
         StepSpec(name="wait", title="Wait for the replica", deadline=1800),
         StepSpec(name="smoke", title="Ask it something", deadline=300),
     ),
+    "update": (
+        StepSpec(name="registry", title="Ask whether its files changed", deadline=2 * 3600),
+        StepSpec(name="plan", title="Look at the new files", deadline=2 * 3600),
+        StepSpec(name="mirror", title="Fetch them beside the old ones", deadline=14 * 24 * 3600),
+        StepSpec(name="check", title="Check the engines", deadline=600),
+        StepSpec(name="replace", title="Replace the replicas, one after the other", deadline=2 * 24 * 3600),
+    ),
+    "rollback": (
+        StepSpec(name="back", title="Look for the earlier version", deadline=60),
+        StepSpec(name="replace", title="Replace the replicas, one after the other", deadline=2 * 24 * 3600),
+    ),
+    "bench": (
+        StepSpec(name="choose", title="Choose replicas", deadline=60),
+        StepSpec(name="measure", title="Load them more and more", deadline=2 * 3600),
+        StepSpec(name="keep", title="Keep what was found", deadline=60),
+    ),
 }
 """The steps of each kind of job, in order."""
+
+FETCHED: tuple[StepSpec, ...] = (
+    StepSpec(name="registry", title="Look at the source", deadline=2 * 3600),  # a registry may ask to wait an hour
+    StepSpec(name="plan", title="Plan how it runs", deadline=2 * 3600),
+    StepSpec(name="mirror", title="Fetch the weights", deadline=14 * 24 * 3600),
+    StepSpec(name="check", title="Check engine and memory", deadline=600),
+    StepSpec(name="catalogue", title="Add it to the catalogue", deadline=60),
+    StepSpec(name="wait", title="Wait for the replica", deadline=24 * 3600),  # its node may fetch for hours
+    StepSpec(name="smoke", title="Ask it something", deadline=300),
+)
+"""The steps of a serve job whose weights are fetched: from a registry, or from plain addresses."""
+
+
+def steps_of(kind: str, args: Mapping[str, Any]) -> tuple[StepSpec, ...]:
+    """The steps of such a job, () of a kind that is not known."""
+    return FETCHED if kind == "serve" and args.get("source") else KINDS.get(kind, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +132,7 @@ def next_step(job: JobView, now: float) -> Next:
         return Nothing()
     if job.cancel_requested:  # 2
         return Close(JobState.CANCELLED, "job_cancelled", "cancelled on request")
-    specs = {item.name: item for item in KINDS.get(job.kind, ())}
+    specs = {item.name: item for item in steps_of(job.kind, job.args)}
     if not specs:  # 3
         return Close(JobState.FAILED, "job_kind_unknown", f"this version knows no job of kind {job.kind!r}")
     for step in job.steps:

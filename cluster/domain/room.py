@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.domain.maintenance import Maintenance
 from cluster.domain.modules import Module
-from cluster.domain.states import REPLICA_LIVE, NodeState, ReplicaState
+from cluster.domain.states import REPLICA_LIVE, REPLICA_LOADING, NodeState, ReplicaState
 from cluster.domain.types import CardView, NodeView, ReplicaView, Share
 from llmgw_site.lib.units import MIB
 
@@ -12,8 +12,7 @@ MARGIN, MARGIN_SHARE = 512 * MIB, 0.10
 """Memory of a node that is never given to engines: the smaller of the two (share of its total)."""
 CARD_MARGIN, CARD_MARGIN_SHARE = 512 * MIB, 0.04
 """Memory of a card that is never given to engines: the larger of the two (share of its total)."""
-_LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
-_FETCHING = frozenset({ReplicaState.PENDING, ReplicaState.BACKOFF})
+_FETCHING = frozenset({ReplicaState.PENDING, ReplicaState.FETCHING, ReplicaState.BACKOFF})
 _SERVING = frozenset({ReplicaState.READY, ReplicaState.DRAINING})
 
 
@@ -106,15 +105,25 @@ class Room:
     def lacks_disk(self, weights: str, size: int) -> bool:
         """Whether the disk has no room for these weights beside those that are to come for others."""
         free = self.node.disk_free
-        if free is None or not weights or weights in self.node.weights or weights in self._coming:
+        if not weights or weights in self.node.weights:
+            return False
+        if weights in self.node.no_room:
+            return True
+        if free is None:
+            return False
+        if weights in self._coming or weights in self.node.fetching:
             return False
         return free - self.disk_promised < size
 
     @property
     def disk_promised(self) -> int:
-        """Bytes of the disk for weights that are to be fetched. Those that lie there in part count whole until they are
-        there: how much of them is written already is not known."""
-        return sum(size for _, size in self._coming.values()) if self._coming else 0
+        """Bytes of the disk for weights that are to be fetched: for replicas, or since the node keeps them for others. Of
+        those that lie there in part, what is still to come."""
+        fetching = self.node.fetching
+        if not self._coming and not fetching:
+            return 0
+        waiting = sum(size for weights, (_, size) in self._coming.items() if weights not in fetching)
+        return waiting + sum(left for weights, left in fetching.items() if weights not in self.node.weights)
 
     def fetch(self, weights: str, size: int, sign: int) -> None:
         """A replica comes (1) or goes (-1) whose weights are these."""
@@ -133,7 +142,7 @@ class Room:
         self.version += 1  # also where it takes nothing: nodes are ranked by how many replicas they have, too
         if not holds_room(replica):
             return
-        if replica.state in _LOADING:
+        if replica.state in REPLICA_LOADING:
             self._loading += sign * share.memory
         elif lifted and replica.state in _SERVING:
             self._physical -= sign * share.memory

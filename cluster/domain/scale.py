@@ -17,7 +17,7 @@ BREAK = 4
 """A pressure or a quiet that broke off begins anew after this part of the time that makes a model grow, at the earliest: a
 load that is at the threshold would else be written down at every look."""
 _READY = ReplicaState.READY
-_COMING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING})
+_COMING = frozenset({ReplicaState.PENDING, ReplicaState.FETCHING, ReplicaState.STARTING})
 
 
 @dataclass(frozen=True, kw_only=True)

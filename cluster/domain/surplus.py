@@ -16,10 +16,10 @@ def surplus(draft: Draft, model: ModelView) -> None:
     active = running(draft.board, model.id)
     replaced = [item for item in active if old(draft.board, model, item)]
     if replaced and len(active) > model.target:
-        # case 4a under way: the old ones may go as soon as enough others are ready
-        ready = sum(item.state is _READY for item in active if item not in replaced)
+        # case 4a under way: the old ones may go as soon as enough others are ready, and in an update have answered
+        ready = sum(item.state is _READY and model.trusts(item) for item in active if item not in replaced)
         enough = ready + len(replaced) - model.target
-        order = sorted(replaced, key=lambda item: (item.state is _READY, not outdated(model, item), *usefulness(item)))
+        order = sorted(replaced, key=lambda item: (item.state is _READY, not outdated(model, item), *_replaced(item)))
         for replica in order[: max(0, min(enough, len(active) - model.target))]:
             draft.do(Stop(replica_id=replica.id, reason=_why_replaced(draft, replica)))
     elif len(active) > model.target:
@@ -65,8 +65,9 @@ def usefulness(replica: ReplicaView) -> tuple[int, str]:
         ReplicaState.BACKOFF: 1,
         ReplicaState.DRAINING: 2,
         ReplicaState.PENDING: 3,
-        ReplicaState.STARTING: 4,
-        ReplicaState.READY: 5,
+        ReplicaState.FETCHING: 4,
+        ReplicaState.STARTING: 5,
+        ReplicaState.READY: 6,
     }
     return (order.get(replica.state, 0), _newest_first(replica.id))
 
@@ -75,6 +76,12 @@ def _taken_back(replica: ReplicaView) -> tuple[int, bool, int, str]:
     """Sort key of a surplus: the least useful first, of equals one that was added under load, then the idlest."""
     use, name = usefulness(replica)
     return (use, not replica.grown, replica.in_flight, name)
+
+
+def _replaced(replica: ReplicaView) -> tuple[int, str]:
+    """Sort key of those that are replaced: the least useful first, of equals the oldest. Where the definition changed again
+    before the first successor was in its place, the later one is nearer to it: it has the adapter that came in between."""
+    return (usefulness(replica)[0], replica.id)
 
 
 def _newest_first(replica_id: str) -> str:

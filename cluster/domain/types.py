@@ -103,6 +103,7 @@ class Standing:
     parked_message: str = ""
     restarting: tuple[str, ...] = ()  # replicas that are to be replaced by new ones: `ReplicaView.name_now` of each
     in_place: bool = False  # they stop first
+    vetted: tuple[str, ...] | None = None  # `name_now` of those that have answered in an update; None: none goes on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +158,10 @@ class ModelView:
         """Whether this replica is to be replaced by a new one, as somebody asked."""
         return bool(self.standing.restarting) and replica.name_now in self.standing.restarting
 
+    def trusts(self, replica: ReplicaView) -> bool:
+        """Whether others may give way to this replica: while an update is under way it must have answered first."""
+        return self.standing.vetted is None or replica.name_now in self.standing.vetted
+
     @cached_property
     def pinned(self) -> bool:
         """Whether a profile of it may run on some nodes only."""
@@ -187,7 +192,8 @@ class NodeView:
     """A node that was not removed. `engines`: kind of engine -> why it cannot run, empty if it can.
 
     `modules`: those that run there. `maintenance`: empty, cordoned or drained. `fabric`: name of the fast network over
-    which it can share a replica with other nodes. `weights`: names of those that lie on its disk; `lacks`: of those
+    which it can share a replica with other nodes. `fetching`: bytes that are still to come of weights that it is fetching, by
+    their names; `no_room`: why it has no room for some, as it says itself. `weights`: names of those that lie on its disk; `lacks`: of those
     that do not, and that it cannot get. What stands in neither is not known.
     """
 
@@ -207,6 +213,8 @@ class NodeView:
     fabric: str = ""
     weights: frozenset[str] = frozenset()
     lacks: frozenset[str] = frozenset()
+    fetching: Mapping[str, int] = field(default_factory=dict)
+    no_room: Mapping[str, str] = field(default_factory=dict)
 
     def runs(self, module: Module) -> bool:
         return module in self.modules  # text itself, and a read of its value costs

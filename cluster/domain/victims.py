@@ -12,7 +12,7 @@ from cluster.domain.demand import nobody_waits
 from cluster.domain.feasible import of_class
 from cluster.domain.quotas import Ledger
 from cluster.domain.room import Room
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import REPLICA_LOADING, ReplicaState
 from cluster.domain.types import Amount, ModelView, ProfileView, ReplicaView, Share
 
 GRACE = 30.0
@@ -21,7 +21,7 @@ TURN = 30.0
 """Seconds that a model on demand, once ready, keeps its room from others of its class: those who waited for it get their
 answers, and two models that are both asked for do not push each other out all the time."""
 _READY = ReplicaState.READY
-LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
+LOADING = REPLICA_LOADING
 _OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
 _NOBODY: Mapping[str, int] = {}
 _PLANNED = "planned:"  # ids of replicas that this very plan starts

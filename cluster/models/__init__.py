@@ -2,7 +2,7 @@
 
 from cluster.models.identity import ClusterIdentity
 from cluster.models.jobs import Job, JobStep
-from cluster.models.measurements import Measurement
+from cluster.models.measurements import Measurement, Throughput
 from cluster.models.membership import Certificate, JoinToken, PublishedMap
 from cluster.models.nodes import Node
 from cluster.models.replicas import Replica
@@ -21,4 +21,5 @@ __all__ = [
     "Node",
     "PublishedMap",
     "Replica",
+    "Throughput",
 ]

@@ -18,3 +18,21 @@ class Measurement(models.Model):
 
     def __str__(self) -> str:
         return self.digest
+
+
+class Throughput(models.Model):
+    """How much one replica of all that runs with one digest serves well on one kind of hardware. Written by `services/measuring.py`."""
+
+    digest = models.CharField(max_length=64)
+    hardware = models.CharField(max_length=200, help_text="Cards as their driver names them, or the processor's cores.")
+    tps = models.FloatField(help_text="Tokens a second, all its requests together.")
+    at_once = models.PositiveIntegerField(help_text="Requests at once up to which the objective held; 0: not even one.")
+    first_s = models.FloatField(help_text="Seconds until the first token of nearly every request, at that load.")
+    objective = models.FloatField(help_text="Seconds until the first token that were asked for.")
+    measured_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["digest", "hardware"], name="cluster_throughput_once")]
+
+    def __str__(self) -> str:
+        return f"{self.digest} on {self.hardware}"

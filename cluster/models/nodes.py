@@ -54,6 +54,12 @@ class Node(models.Model):
         max_length=64, blank=True, help_text="The node's own name of `weights`; empty: it does not look."
     )
 
+    fetches = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Versions of weights that it is to have and has not yet: domain.fetching.Fetch; empty: it fetches none.",
+    )
+
     class Meta:
         ordering = ["name", "id"]
         constraints = [

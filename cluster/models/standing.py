@@ -31,6 +31,9 @@ class ModelStanding(models.Model):
     parked_message = models.TextField(blank=True)
     restarting = models.JSONField(default=list, blank=True)
     in_place = models.BooleanField(default=False)
+    vetted = models.JSONField(
+        null=True, blank=True, help_text="Replicas that have answered since an update began; empty: none is under way."
+    )
     claim = models.JSONField(null=True, blank=True, help_text="Room that is kept for it: cluster.domain.types.Share.")
     claim_until = models.FloatField(default=0.0)
     attempt_at = models.FloatField(null=True, blank=True, help_text="Its last attempt to come up for a request.")

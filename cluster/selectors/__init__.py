@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import connection
@@ -17,6 +17,7 @@ from catalog.domain.types import ModelView as CatalogModel
 from cluster.domain import explain, health
 from cluster.domain.amounts import scope_of
 from cluster.domain.explain import ModelStatus
+from cluster.domain.fetching import NO_ROOM
 from cluster.domain.holdings import Holding
 from cluster.domain.modules import LEGACY_MODULES, ModuleReport, ModuleState
 from cluster.domain.plan import Plan
@@ -77,7 +78,7 @@ def listening_of(identity: ClusterIdentity | None) -> health.Listening:
 
 
 def world(now: float | None = None, *, waits: bool = True) -> World:
-    """Everything that decisions need. Nine queries, however many rows; one more where no time is given, three where
+    """Everything that decisions need. Ten queries, however many rows; one more where no time is given, three where
     there are quotas."""
     return picture(now, waits=waits)[0]
 
@@ -166,7 +167,8 @@ def _model_view(
 def standing_of(row: ModelStanding, used: float | None = None) -> Standing:
     values = {item.name: getattr(row, item.name) for item in fields(Standing)}
     values["used_at"] = max((at for at in (row.used_at, used) if at is not None), default=None)
-    return Standing(**{**values, "restarting": tuple(row.restarting)})
+    vetted = None if row.vetted is None else tuple(row.vetted)
+    return Standing(**{**values, "restarting": tuple(row.restarting), "vetted": vetted})
 
 
 def shares_of(rows: list[dict[str, Any]]) -> tuple[Share, ...]:
@@ -193,10 +195,17 @@ def clock() -> tuple[health.Listening, float]:
     return listening_of(ClusterIdentity.objects.filter(id=ClusterIdentity.ONLY).first()), database_now()
 
 
-def node_state_of(node: Node | NodeRow, listening: health.Listening, now: float) -> NodeState:
+def node_state_of(node: Seen, listening: health.Listening, now: float) -> NodeState:
     seen = unix(node.last_seen_at) if node.last_seen_at else None
     config = settings.CONFIG
     return health.node_state(seen, listening, now, stale_after=config.stale_after, offline_after=config.offline_after)
+
+
+class Seen(Protocol):
+    """Of a node's row, what its state is computed from."""
+
+    @property
+    def last_seen_at(self) -> datetime | None: ...
 
 
 def age_of(node: Node, now: float) -> float | None:
@@ -247,6 +256,12 @@ def node_view(
         fabric=node.fabric,
         weights=lies.has if lies is not None else frozenset(),
         lacks=lies.lacks if lies is not None else frozenset(),
+        fetching={
+            item["version"]: max(0, item["size"] - item["there"])
+            for item in node.fetches or ()
+            if item["size"] and item["code"] not in NO_ROOM
+        },
+        no_room={item["version"]: item["message"] for item in node.fetches or () if item["code"] in NO_ROOM},
     )
 
 

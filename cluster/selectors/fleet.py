@@ -10,7 +10,7 @@ import orjson
 from django.db import connection
 
 _PLAIN = ("id", "name", "fabric", "maintenance", "maintenance_why", "weights_mark", "last_seen_at", "hardware")
-_COMMON = ("engines", "modules", "roles", "labels", "cards_maintenance")
+_COMMON = ("engines", "modules", "roles", "labels", "cards_maintenance", "fetches")
 
 
 class NodeRow:
@@ -31,6 +31,7 @@ class NodeRow:
     roles: list[str]
     labels: dict[str, str]
     cards_maintenance: dict[str, dict[str, Any]]
+    fetches: list[dict[str, Any]]
 
 
 def node_rows() -> Iterator[NodeRow]:
@@ -49,6 +50,6 @@ def node_rows() -> Iterator[NodeRow]:
         row.hardware = orjson.loads(hardware)
         for column, text in zip(_COMMON, common, strict=True):
             if text not in read:
-                read[text] = orjson.loads(text)
+                read[text] = orjson.loads(text) if text is not None else []
             setattr(row, column, read[text])
         yield row

@@ -15,6 +15,7 @@ import orjson
 from django.conf import settings
 from django.db import connection
 
+from catalog.domain.manifests import VERSION
 from catalog.domain.types import ModelView
 from cluster.domain.holdings import ALL_ASKED_FOR, Holding, Lie, Sought, holding
 from cluster.models import Node
@@ -26,18 +27,27 @@ _AT_ONCE = 500
 class Told(Protocol):
     """Of a node's row, what is looked at here."""
 
-    id: str
-    weights_mark: str
-    last_seen_at: datetime | None
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def weights_mark(self) -> str: ...
+
+    @property
+    def last_seen_at(self) -> datetime | None: ...
 
 
 class _Report:
-    """One report, of all nodes that say it. `made`: what follows from it, and for which models."""
+    """One report, of all nodes that say it. `versions`: ids of those that are whole there; `made`: what follows from it, and for
+    which models."""
 
-    __slots__ = ("__weakref__", "made", "told")
+    __slots__ = ("__weakref__", "made", "told", "versions")
 
     def __init__(self, text: str) -> None:
         self.told = {item["path"]: Lie(size=item["size"], folder=item["folder"]) for item in orjson.loads(text)}
+        self.versions = frozenset(
+            path for path, lie in self.told.items() if lie.size is not None and VERSION.fullmatch(path)
+        )
         self.made: tuple[object, Holding] = (None, Holding())
 
 
@@ -49,6 +59,8 @@ _last_basis: object = None
 
 
 def sought(model: ModelView) -> Sought:
+    if model.version_id:
+        return Sought(path=model.version_id, fetched=True)
     return Sought(path=model.weights_path, size=model.weights_size or 0, changed_at=model.updated_at)
 
 
@@ -89,6 +101,27 @@ class Holdings:
     def _heard(self, node: Told) -> bool:
         seen = node.last_seen_at
         return seen is not None and self._now - seen.timestamp() < settings.CONFIG.stale_after
+
+
+def read(nodes: Iterable[Told]) -> None:
+    """Read the reports of these nodes that are new. No query where none is."""
+    if any(node.weights_mark and _known(node) is None for node in nodes):
+        _read_new()
+
+
+def versions_of(node: Told) -> frozenset[str]:
+    """Ids of the versions that a node has whole. One query where its report is new."""
+    report = _known(node)
+    if report is None:
+        found = _rows([node.id])
+        _reports.update(found)
+        report = found[node.id][1] if node.id in found else None
+    return report.versions if report is not None else frozenset()
+
+
+def _known(node: Told) -> _Report | None:
+    kept = _reports.get(node.id)
+    return kept[1] if kept is not None and kept[0] == node.weights_mark else None
 
 
 def _read_new() -> None:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 import orjson
 
 from catalog.domain.facts import facts_from_dict
 from catalog.domain.needs import Needs, cards_of, needs
+from catalog.domain.repository import Format
+from catalog.domain.types import AdapterView
 from catalog.domain.types import ModelView as CatalogModel
 from catalog.domain.types import ProfileView as CatalogProfile
 from cluster.domain.types import ProfileView
 from cluster.models import Measurement
-from cluster.wire import Serve, Weights, to_dict
+from cluster.wire import AdapterFile, Serve, Weights, to_dict
 
 SPARE = 10
 """What is reserved beyond what was measured: one part in so many."""
 
 
 def needs_of(model: CatalogModel, profile: CatalogProfile) -> Needs:
-    return needs(profile, facts_from_dict(model.facts), model.weights_size or 0)
+    """What a replica needs. Where that is estimated, with the model's adapters: each is loaded beside it, on the cards where it
+    runs on cards. vLLM keeps room for them in what it is given."""
+    need, size = needs(profile, facts_from_dict(model.facts), model.weights_size or 0), 0
+    if profile.engine != "vllm":
+        size = sum(item.size for item in loaded(model, profile))
+    if not cards_of(profile):
+        return need if profile.memory else replace(need, memory=need.memory + size)
+    return need if profile.card_memory else replace(need, card_memory=need.card_memory + size)
 
 
 def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
@@ -29,7 +39,14 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
     return Serve(
         engine=profile.engine,
         model=model.name,
-        weights=Weights(path=model.weights_path, size=model.weights_size or 0, sha256=model.weights_sha256),
+        weights=Weights(
+            path=model.first if model.version_id else model.weights_path,
+            size=model.weights_size or 0,
+            sha256=model.weights_sha256,
+            version=model.version_id,
+        ),
+        projector=model.projector,
+        adapters=tuple(adapter_file(item) for item in loaded(model, profile)),
         context=profile.context,
         slots=profile.slots,
         threads=profile.threads,
@@ -44,6 +61,20 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
     )
 
 
+def loaded(model: CatalogModel, profile: CatalogProfile) -> tuple[AdapterView, ...]:
+    """The model's adapters that the profile's engine can read."""
+    reads = Format.SAFETENSORS if profile.engine == "vllm" else Format.GGUF
+    return tuple(item for item in model.adapters if item.format == reads)
+
+
+def adapter_file(adapter: AdapterView) -> AdapterFile:
+    return AdapterFile(
+        name=adapter.name,
+        weights=Weights(path=adapter.path, size=adapter.size, version=adapter.version_id),
+        rank=adapter.rank,
+    )
+
+
 def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
     the very cards that it uses: they are its node's matter (`domain.moving`). How many they are, of which classes, and how
@@ -51,6 +82,9 @@ def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     told = to_dict(serve)
     for name in ("memory", "v", "cards", "card_memory", "card_base", "card_layers"):
         del told[name]
+    for holder, name in ((told["weights"], "version"), (told, "projector"), (told, "adapters")):
+        if not holder[name]:  # as with the cards below
+            del holder[name]
     if cards_of(profile):  # else nothing of it, so that who uses no card goes by the digest that it always had
         told["cards"] = [cards_of(profile), profile.card_memory, sorted(profile.card_classes)]
     return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()

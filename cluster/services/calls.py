@@ -19,6 +19,7 @@ from django.views.decorators.csrf import csrf_exempt
 from cluster import selectors
 from cluster.domain import signing
 from cluster.models import Node
+from cluster.selectors import mirror
 from cluster.services import identity, nodes
 from cluster.wire import WireError
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
@@ -45,6 +46,7 @@ class Caller:
     heard_at: float | None  # when controllers last noted that they hear nodes
     map_version: str  # published now; empty: none yet
     setup_mark: str  # changes with the cluster setup; empty: there is none
+    versions_mark: str  # changes with the versions of weights
 
     @property
     def nonce(self) -> str:
@@ -161,6 +163,7 @@ def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) ->
         heard_at=_moment(node.own_listening_at),
         map_version=node.published_map or "",
         setup_mark=node.setup_mark or "",
+        versions_mark=node.versions_mark,
     )
     if node.removed_at is not None:
         refused = nodes.removed(node)
@@ -178,12 +181,13 @@ def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) ->
 
 
 _CALLER = """
-SELECT n.id, n.name, n.address, n.public_key, n.removed_at, n.last_seen_at, n.boot_id, n.modules, n.roles, n.weights_mark,
+SELECT n.id, n.name, n.address, n.public_key, n.removed_at, n.last_seen_at, n.boot_id, n.modules, n.roles, n.weights_mark, n.fetches,
        c.sealed_private_key AS own_sealed_key, c.listening_at AS own_listening_at, {now} AS database_now,
        (SELECT m.epoch || ':' || CAST(m.counter AS varchar) FROM cluster_publishedmap m WHERE m.id = 'map')
            AS published_map,
        (SELECT CAST(s.version AS varchar) || ' ' || CAST(s.updated_at AS varchar) FROM cluster_clustersetup s
-           WHERE s.id = 'setup') AS setup_mark
+           WHERE s.id = 'setup') AS setup_mark,
+       {versions} AS versions_mark
 FROM cluster_node n CROSS JOIN cluster_clusteridentity c
 WHERE n.id = %s AND c.id = 'cluster'
 """
@@ -191,7 +195,7 @@ WHERE n.id = %s AND c.id = 'cluster'
 
 
 def _read(node_id: str) -> Any:
-    rows = Node.objects.raw(_CALLER.format(now=selectors.NOW[connection.vendor]), [node_id])
+    rows = Node.objects.raw(_CALLER.format(now=selectors.NOW[connection.vendor], versions=mirror.MARK), [node_id])
     return next(iter(rows), None)
 
 

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from catalog.services import events
 from cluster import selectors, signals
-from cluster.domain.rollout import KINDS, JobView, StepView
+from cluster.domain.rollout import KINDS, JobView, StepView, steps_of
 from cluster.domain.states import JOB_TERMINAL, JobState, StepState
 from cluster.models import Job, JobStep
 from cluster.selectors import from_unix, unix
@@ -37,7 +37,7 @@ def open(*, kind: str, subject: str, args: dict[str, Any], actor: str) -> Job:
             job = Job.objects.create(kind=kind, subject=subject, args=args, actor=actor)
             JobStep.objects.bulk_create(
                 JobStep(job=job, number=number, name=spec.name, title=spec.title)
-                for number, spec in enumerate(KINDS[kind], start=1)
+                for number, spec in enumerate(steps_of(kind, args), start=1)
             )
             _event(actor, "job_opened", job, f"job {kind} for {subject} was opened")
             _tell(job.id, opened=True)
@@ -159,10 +159,12 @@ def close(
             return False
         job = Job.objects.get(id=job_id)
         if state is not JobState.DONE:
+            left = StepState.SKIPPED if state is JobState.WAITING else StepState.FAILED
             JobStep.objects.filter(job_id=job_id, state=StepState.RUNNING.value).update(
-                state=StepState.FAILED.value, finished_at=Now()
+                state=left.value, finished_at=Now()
             )
-            JobStep.objects.filter(job_id=job_id, state=StepState.WAITING.value).update(state=StepState.SKIPPED.value)
+        # a job may be done before its last step: what follows was not needed
+        JobStep.objects.filter(job_id=job_id, state=StepState.WAITING.value).update(state=StepState.SKIPPED.value)
         _event("worker", f"job_{state.value}", job, f"job {job.kind} for {job.subject}: {state.value}", why=message)
         _tell(job_id)
     return True
@@ -222,6 +224,12 @@ def prune(*, before: datetime, limit: int) -> int:
     chosen = list(ended.order_by("finished_at").values_list("pk", flat=True)[:limit])
     # asked again: somebody may have had one tried again meanwhile
     return ended.filter(pk__in=chosen).delete()[1].get(Job._meta.label, 0)
+
+
+def others_with(*, version_id: str, job_id: str) -> bool:
+    """Whether another open job goes on with this version of weights."""
+    steps = JobStep.objects.filter(job__state__in=_OPEN, data__version_id=version_id)
+    return steps.exclude(job_id=job_id).exists()
 
 
 def _mine(job_id: str, worker: str) -> Any:

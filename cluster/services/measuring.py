@@ -1,4 +1,5 @@
-"""Measured memory: what replicas were seen to take is kept, and replaces what was estimated of their like."""
+"""Measured memory and speed: what replicas were seen to take is kept, and replaces what was estimated of their like; what a bench
+found of them is kept for each kind of hardware."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Max
+from django.db.models.functions import Now
 
-from cluster.models import Measurement, Replica
+from cluster.models import Measurement, Replica, Throughput
 
 SETTLED = timedelta(seconds=60)
 """An engine that has been ready for so long, and has worked, takes what it takes."""
@@ -58,5 +60,27 @@ def record(now: datetime) -> int:
 
 def prune(now: datetime) -> int:
     """Forget what nothing runs as any more."""
-    old = Measurement.objects.filter(measured_at__lt=now - KEPT)
-    return int(old.exclude(digest__in=Replica.objects.values("digest")).delete()[0])
+    gone = 0
+    for table in (Measurement, Throughput):
+        old = table.objects.filter(measured_at__lt=now - KEPT)
+        gone += int(old.exclude(digest__in=Replica.objects.values("digest")).delete()[0])
+    return gone
+
+
+def hardware_of(replica: Replica) -> str:
+    """The kind of hardware that a replica runs on, in words: `2 x NVIDIA L4`, or `processor with 16 cores`."""
+    told = replica.node.hardware
+    own = {uuid for share in replica.shares for uuid, _ in share.get("cards", ())}
+    names = [str(card.get("name") or "card") for card in told.get("cards", ()) if card.get("uuid") in own]
+    if own:
+        counts = {name: names.count(name) for name in sorted(set(names))} or {"card": len(own)}
+        return ", ".join(f"{count} x {name}" for name, count in counts.items())[:200]
+    return f"processor with {told.get('cores') or 'unknown'} cores"
+
+
+def keep_throughput(
+    *, digest: str, hardware: str, tps: float, at_once: int, first_s: float, objective: float
+) -> None:  # fmt: skip
+    """What a bench found of one replica; the newest replaces what was known."""
+    values = {"tps": tps, "at_once": at_once, "first_s": first_s, "objective": objective, "measured_at": Now()}
+    Throughput.objects.update_or_create(digest=digest, hardware=hardware, defaults=values)

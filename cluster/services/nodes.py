@@ -21,8 +21,8 @@ from cluster.domain import signing
 from cluster.domain.joining import is_address
 from cluster.domain.states import REPLICA_REPORTED, ReplicaState
 from cluster.models import Node, Replica
-from cluster.selectors import from_unix, unix
-from cluster.services import authority, equipment, hearing, identity, members, setup
+from cluster.selectors import from_unix, mirror, unix
+from cluster.services import authority, equipment, fetch_reports, hearing, identity, members, setup
 from cluster.services.locks import plan_lock
 from cluster.wire import Heartbeat, ReplicaReport, Wanted, WeightsReport, WireError, to_dict
 from llmgw_site.lib import files
@@ -155,8 +155,14 @@ def _take_out(*, node_id: str, actor: str, why: str) -> Node:
 def heartbeat(*, node: Node, beat: Heartbeat, now: float, call: signing.Call | None = None) -> Wanted:
     """`observe`, and its outcome as the answer to a heartbeat."""
     rows = observe(node=node, beat=beat, now=now, call=call)
+    orders = mirror.orders_for(node, rows, mark=mirror.versions_mark(), now=now)
     return Wanted(
-        server_time=now, replicas=selectors.wanted_of(rows), roles=setup.roles_for(node), weights_mark=node.weights_mark
+        server_time=now,
+        replicas=selectors.wanted_of(rows),
+        roles=setup.roles_for(node),
+        weights_mark=node.weights_mark,
+        fetches=orders.fetches,
+        kept=orders.kept,
     )
 
 
@@ -172,9 +178,14 @@ def observe(
     report about an older generation never overwrites a newer one, and no order of locks can meet another's.
     """
     fields = _node_fields(beat, call)
-    told = fields.get("weights_mark", node.weights_mark) != node.weights_mark
+    fetches = fetch_reports.kept(node.fetches, beat.fetches, now)
+    if fetches != node.fetches:
+        fields["fetches"] = fetches
+    told = weights = fields.get("weights_mark", node.weights_mark) != node.weights_mark
     if not _write_node(node, fields, call, now):
         raise _older(node)
+    if weights:
+        mirror.news()
     told |= equipment.differs(beat) or _was_away(node, now) or node.modules != fields["modules"]
     if node.last_seen_at is None or any(getattr(node, name) != fields.get(name, node.address) for name in _IN_MAP):
         transaction.on_commit(lambda: signals.members_changed.send_robust(sender=Node, removed=()))
@@ -184,7 +195,7 @@ def observe(
     reports = {report.replica_id: report for report in beat.replicas}
     news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
     if news or told:
-        transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id))
+        transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id, weights=weights))
     if hearing.working():
         identity.listened(now=now, last=heard_at)
     return rows
@@ -266,7 +277,12 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
         fields["hardware"] = to_dict(replace(beat.hardware, cards=beat.hardware.cards[:_MOST_CARDS]))
         del fields["hardware"]["v"]
         fields["engines"] = [
-            {"kind": item.kind[:40], "version": item.version[:_TEXT], "problem": item.problem[:_TEXT]}
+            {
+                "kind": item.kind[:40],
+                "version": item.version[:_TEXT],
+                "problem": item.problem[:_TEXT],
+                **({"architectures": [name[:64] for name in item.architectures[:1000]]} if item.architectures else {}),
+            }
             for item in beat.engines[:_MOST]
         ]
     if beat.weights_mark is None:
@@ -313,7 +329,10 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     if changed.keys() <= set(_LOAD):
         _write_load(row, {name: changed.get(name, getattr(row, name)) for name in _LOAD})
         return False
-    news = bool(changed.keys() & {"state", "code", "message"})
+    # how far its weights are is said anew each time, and moves nobody
+    news = bool(
+        changed.keys() & ({"state", "code"} if row.state == ReplicaState.FETCHING else {"state", "code", "message"})
+    )
     if "state" in changed:
         changed["state_since"] = from_unix(now)
     current = Replica.objects.filter(id=row.id, generation=row.generation, run=row.run, state=row.state)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli.client import Api, AsJson, CliError, ExitCode, ago, api, part, show_item, show_list
+from llmgw_site.cli import following
+from llmgw_site.cli.client import AsJson, CliError, ExitCode, ago, api, part, show_item, show_list
 
 app = typer.Typer(no_args_is_help=False, help="Jobs: long pieces of work with steps and progress.")
-OPEN = ("queued", "running")
-LOOK_EVERY = 0.5
-_MARK = {"done": "+", "running": ">", "failed": "!", "skipped": "-", "waiting": " "}
 
 
 @app.command()
@@ -47,33 +44,17 @@ def jobs(
     path = f"jobs/{part(job_id)}"
     if cancel or retry:
         client.post(f"{path}/{'cancel' if cancel else 'retry'}")
-    job = _followed(client, path, quiet=as_json) if follow else client.get(path)
+    job = following.follow(client, path, quiet=as_json) if follow else client.get(path)
     if as_json:
         show_item(job, as_json=True)
     elif not follow:
         show_item(job, as_json=False, fields=["id", "kind", "subject", "state", "actor", "created_at", "message"])
         for step in job["steps"]:
-            print(_line(step))
+            print(following.line(step))
         if job["result"]:
             show_item(job["result"], as_json=False)
-    if follow and job["state"] != "done":
-        raise CliError(ExitCode.REFUSED, f"the job has {job['state']}: {job['message'] or 'no reason given'}")
-
-
-def _followed(client: Api, path: str, *, quiet: bool) -> dict[str, Any]:
-    """The job once it has ended; a line is printed whenever a step says something new."""
-    told: dict[int, str] = {}
-    while True:
-        job: dict[str, Any] = client.get(path)
-        for step in job["steps"]:
-            line = _line(step)
-            if step["state"] != "waiting" and told.get(step["number"]) != line:
-                told[step["number"]] = line
-                if not quiet:
-                    print(line, flush=True)
-        if job["state"] not in OPEN:
-            return job
-        time.sleep(LOOK_EVERY)
+    if follow:
+        following.ended(job)
 
 
 def _step(job: dict[str, Any]) -> str:
@@ -81,9 +62,3 @@ def _step(job: dict[str, Any]) -> str:
     now = next((step for step in job["steps"] if step["state"] == "running"), None)
     done = sum(step["state"] == "done" for step in job["steps"])
     return f"{done}/{len(job['steps'])}" + (f" {now['title']} {now['progress']:.0%}" if now else "")
-
-
-def _line(step: dict[str, Any]) -> str:
-    share = f" {step['progress']:.0%}" if step["state"] == "running" else ""
-    detail = f": {step['detail']}" if step["detail"] else ""
-    return f" {_MARK[step['state']]} {step['title']}{share}{detail}"

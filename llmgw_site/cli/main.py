@@ -27,6 +27,8 @@ NOUNS = {
     "peers": "llmgw_site.cli.peers",
     "status": "llmgw_site.cli.status",
     "simulate": "llmgw_site.cli.simulate",
+    "mirror": "llmgw_site.cli.mirror",
+    "bench": "llmgw_site.cli.updates",
 }
 """A command, and the module whose `app` (a Typer) answers it. Imported when it is asked for, not before."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli import model_adding, model_orders
+from llmgw_site.cli import adapters, model_adding, model_orders, serving, updates
 from llmgw_site.cli import registry as model_registry
 from llmgw_site.cli import resources as model_resources
 from llmgw_site.cli.client import AsJson, Column, ago, api, print_json, show_item, show_list
@@ -14,10 +14,11 @@ from llmgw_site.cli.quotas import KINDS, find_scope
 from llmgw_site.lib.units import format_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
-for _orders in (model_orders.COMMANDS, model_registry.COMMANDS):
+for _orders in (serving.COMMANDS, model_orders.COMMANDS, model_registry.COMMANDS, updates.COMMANDS):
     for _name, _order in _orders.items():
         app.command(_name)(_order)
 app.command("resources")(model_resources.resources)
+app.command("adapters")(adapters.adapters)
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
@@ -31,6 +32,14 @@ def shape(row: dict[str, Any]) -> str:
     """Architecture and quantization, as far as the file tells."""
     parts = (row["facts"].get("architecture"), row["facts"].get("quantization"))
     return " ".join(part for part in parts if part)
+
+
+def version_words(version: dict[str, Any] | None) -> str:
+    """Fetched weights: where they are from, at which commit, in which quantization."""
+    if version is None:
+        return "-"
+    words = (version["repository"] or version["first"] or version["id"], version["commit"][:8], version["quantization"])
+    return " ".join(word for word in words if word)
 
 
 def engines(row: dict[str, Any]) -> list[str]:
@@ -56,6 +65,8 @@ def list_models(as_json: AsJson = False) -> None:
         return
     states = model_orders.states(client)
     columns: tuple[Column, ...] = (*COLUMNS[:3], ("now", lambda row: states.get(row["id"], "-")), *COLUMNS[3:])
+    if any(row["version"] for row in rows):
+        columns = (*columns[:-2], ("weights", lambda row: version_words(row["version"])), *columns[-2:])
     show_list(rows, columns, as_json=False, empty="No models yet: add one with `llmgw model add`.")
 
 
@@ -74,9 +85,12 @@ def show(
     if why:
         model_orders.show_why(client, row)
         return
-    plain = [name for name in row if name not in ("facts", "profiles", "weights_size")]
+    plain = [name for name in row if name not in ("facts", "profiles", "weights_size", "version", "previous")]
+    weights: list[Column] = [
+        (name, lambda row, name=name: version_words(row[name])) for name in ("version", "previous") if row[name]
+    ]
     facts: list[Column] = [(f"facts {name}", _fact(name)) for name in row["facts"]]
-    show_item(row, as_json=False, fields=[*plain, ("weights_size", size), *facts])
+    show_item(row, as_json=False, fields=[*plain, *weights, ("weights_size", size), *facts])
     print()
     columns: list[Column] = [
         "name",

@@ -18,7 +18,8 @@ Revision = Annotated[str, typer.Option(help="A branch, tag or commit; the newest
 def _marks(row: dict[str, Any]) -> list[str]:
     """What one has to know before choosing it."""
     gated = [f"gated ({row['gated']})"] if row["gated"] else []
-    return [*row["formats"], *(["adapter"] if row["adapter"] else []), *gated, *(["private"] if row["private"] else [])]
+    marks = [name for name in ("adapter", "private", "held") if row[name]]
+    return [*row["formats"], *marks, *gated]
 
 
 FOUND: tuple[Column, ...] = (

@@ -16,7 +16,25 @@ from llmgw_site.console.theme import MAY_CHANGE_JOBS, MAY_SEE_JOBS
 from llmgw_site.lib.errors import Kind, Refused
 
 PER_PAGE = 25
-FILTERS = (("", "All"), ("open", "Open"), ("done", "Done"), ("failed", "Failed"), ("cancelled", "Cancelled"))
+FILTERS = (
+    ("", "All"),
+    ("open", "Open"),
+    ("done", "Done"),
+    ("failed", "Failed"),
+    ("waiting", "Waiting"),
+    ("cancelled", "Cancelled"),
+)
+
+
+def open_count(request: HttpRequest) -> str:
+    """What stands beside *Jobs* in the sidebar: how many have not ended; nothing for none."""
+    return str(selectors.count_open_jobs() or "")
+
+
+def _told(answer: HttpResponse) -> HttpResponse:
+    """With the number for the sidebar, which `live.js` keeps current."""
+    answer.headers["X-Llmgw-Open-Jobs"] = str(selectors.count_open_jobs())
+    return answer
 
 
 @access.page(*MAY_SEE_JOBS)
@@ -39,7 +57,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "live": _query(state, page, parts=True),
     }
     if "parts" in request.GET:
-        return access.fragment(request, "console/jobs_parts.html", **context)
+        return _told(access.fragment(request, "console/jobs_parts.html", **context))
     filters = [(label, _query(value, 1), value == state) for value, label in FILTERS]
     return access.show(request, "console/jobs.html", "Jobs", filters=filters, **context)
 
@@ -57,7 +75,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
         raise Http404(f"There is no job {job_id}. Jobs that ended long ago are forgotten.")
     context = {"job": job, "may_change": request.user.has_perms(MAY_CHANGE_JOBS)}  # type: ignore[union-attr]
     if "parts" in request.GET:
-        return access.fragment(request, "console/job_parts.html", **context)
+        return _told(access.fragment(request, "console/job_parts.html", **context))
     return access.show(request, "console/job.html", f"Job {job.kind} {job.subject}", **context)
 
 

@@ -14,7 +14,7 @@ from catalog.services import actors, served
 from cluster.services import standing
 from llmgw_site.console import access, selectors
 from llmgw_site.console.selectors import ModelRow
-from llmgw_site.console.theme import MAY_CHANGE_MODEL, MAY_SEE_MODEL
+from llmgw_site.console.theme import MAY_CHANGE_MODEL, MAY_FIND_MODELS, MAY_SEE_MODEL, MAY_UPDATE_MODELS
 from llmgw_site.lib.errors import Kind, Refused
 
 
@@ -45,11 +45,17 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
     found = selectors.model_card(model_id)
     if found is None:
         raise Http404("There is no model with this id.")
-    fields = _fields(found.row)
+    fields, user = _fields(found.row), request.user
     context: dict[str, Any] = {
         "card": found,
         "model": found.row,
-        "may_change": request.user.has_perms(MAY_CHANGE_MODEL),  # type: ignore[union-attr]
+        "may_change": user.has_perms(MAY_CHANGE_MODEL),  # type: ignore[union-attr]
+        "may_find": user.has_perms(MAY_FIND_MODELS),  # type: ignore[union-attr]
+        "may_add_adapters": not found.row.external and user.has_perms(("catalog.add_adapter",)),  # type: ignore[union-attr]
+        "may_remove_adapters": user.has_perms(("catalog.delete_adapter",)),  # type: ignore[union-attr]
+        "adapters": selectors.ModelAdapters(model_id),
+        "weights": selectors.ModelWeights(model_id, found.row.name),
+        "may_update": user.has_perms(MAY_UPDATE_MODELS),  # type: ignore[union-attr]
         "classes": [name for name, _ in CLASSES],
         "scopes": selectors.scopes,  # asked where there is a form
         "fields": fields,
@@ -68,6 +74,8 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
     return answer
 
 
+refused_card = _card
+"""For the forms of other pages that stand on the card: model, form, refusal."""
 LONGEST = 1000
 """Characters of a field that stand in a form again."""
 
@@ -80,6 +88,7 @@ def _fields(row: ModelRow) -> dict[str, dict[str, Any]]:
         "class": {"class": row.priority_class},
         "owner": {"scope": row.project_id or row.team_id or row.organisation_id or ""},
         "restart": {"in_place": "", "why": ""},
+        "adapter": {"source": "", "file": "", "name": "", "scale": ""},
     }
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
+from catalog.selectors import held_repositories
 from catalog.services import registry
 from cluster import selectors
 from cluster.domain.board import Board
 from cluster.domain.offers import Variant, plan
-from llmgw_site.console import access
-from llmgw_site.console.theme import MAY_FIND_MODELS
+from llmgw_site.console import access, serving
+from llmgw_site.console.theme import MAY_FIND_MODELS, MAY_SERVE_MODELS
 from llmgw_site.lib.errors import Refused
 
 FORMATS = (("gguf", "GGUF"), ("safetensors", "safetensors"), ("", "any format"))
@@ -33,6 +36,7 @@ def index(request: HttpRequest) -> HttpResponse:
                 adapters_of=words["adapters_of"],
                 after=words["after"],
             )
+            context["held"] = held_repositories(card.id for card in page.repositories)
             context |= {"page": page, "next": urlencode({**words, "after": page.after}) if page.after else ""}
     except Refused as refused:
         context |= {"refusal": refused, "said": refused.message.rstrip(".")}
@@ -40,10 +44,19 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 @access.page(*MAY_FIND_MODELS)
-@require_http_methods(["GET", "HEAD"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def repository(request: HttpRequest, ref: str) -> HttpResponse:
-    """One repository, and how each of its models would run. What cannot be planned is still described."""
-    context: dict[str, Any] = {"ref": ref, "card": None, "plans": ()}
+    """One repository, and how each of its models would run; a POST is one of its forms *Serve* and leads to the job. What
+    cannot be planned is still described, and a form that is refused is shown as it was filled in."""
+    may_serve = request.user.has_perms(MAY_SERVE_MODELS)  # type: ignore[union-attr]
+    context: dict[str, Any] = {"ref": ref, "card": None, "plans": (), "may_serve": may_serve}
+    if request.method == "POST":
+        if not may_serve:
+            raise PermissionDenied(f"This needs the permission {' and '.join(MAY_SERVE_MODELS)}.")
+        try:
+            return redirect("console:job", serving.open_job(request, ref))
+        except Refused as refused:
+            context["refused"] = serving.typed(request, refused)
     try:
         context |= {"card": registry.look(ref).card}
         seen, shapes = registry.shapes(ref)
@@ -56,8 +69,18 @@ def repository(request: HttpRequest, ref: str) -> HttpResponse:
             for item, facts in shapes
         ]  # fmt: skip
         names = {room.node.id: room.node.name for room in board.by_index}
-        plans = [(found, [(offer, [names[share.node_id] for share in offer.shares]) for offer in found.offers]) for found in plan(board, variants)]  # fmt: skip
+        plans = [
+            (
+                found,
+                [(offer, [names[share.node_id] for share in offer.shares]) for offer in found.offers],
+                serving.form(seen.card.id, found),
+            )
+            for found in plan(board, variants)
+        ]
         context |= {"seen": seen, "plans": plans, "facts": shapes[0][1] if shapes else None}
     except Refused as refused:
         context |= {"refusal": refused, "said": refused.message.rstrip(".")}
-    return access.show(request, "console/registry_model.html", f"Repository {ref}", **context)
+    answer = access.show(request, "console/registry_model.html", f"Repository {ref}", **context)
+    if "refused" in context:
+        answer.status_code = 409
+    return answer

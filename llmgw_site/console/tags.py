@@ -18,7 +18,7 @@ LOOKS = {
     "stale": "warn", "backoff": "warn", "partly ready": "warn", "not ready": "warn",
     "cordoned": "warn", "drained": "warn",
     "offline": "bad", "lost": "bad", "failed": "bad", "parked": "bad",
-    "starting": "busy", "pending": "busy", "running": "busy", "draining": "busy",
+    "starting": "busy", "fetching": "busy", "pending": "busy", "running": "busy", "draining": "busy",
     "queued": "off", "stopped": "off", "cancelled": "off", "disabled": "off", "not wanted": "off",
     "at rest": "off",
     "waiting": "off", "skipped": "off",

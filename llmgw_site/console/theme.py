@@ -25,6 +25,11 @@ MAY_CHANGE_SETUP = ("cluster.change_clustersetup",)
 MAY_SEE_MODEL = ("catalog.view_model", "cluster.view_replica", "cluster.view_node")
 MAY_CHANGE_MODEL = ("catalog.change_model",)
 MAY_FIND_MODELS = ("catalog.add_model", "cluster.view_node")
+MAY_SERVE_MODELS = (*MAY_FIND_MODELS, "catalog.change_model", "cluster.add_job", "cluster.view_job")
+MAY_SEE_WEIGHTS = ("catalog.view_version", "cluster.view_node")
+MAY_ADD_WEIGHTS = ("catalog.add_version",)
+MAY_REMOVE_WEIGHTS = ("catalog.delete_version",)
+MAY_UPDATE_MODELS = ("catalog.change_model", "cluster.add_job", "cluster.view_job")
 MAY_SEE_QUOTAS = ("catalog.view_quota",)
 MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delete_quota")
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
@@ -61,7 +66,10 @@ _NAVIGATION: list[dict[str, Any]] = [
         "items": [
             {"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")},
             _page("Chat", "forum", "console:chat", *MAY_CHAT),
-            _page("Jobs", "checklist", "console:jobs", *MAY_SEE_JOBS),
+            {
+                **_page("Jobs", "checklist", "console:jobs", *MAY_SEE_JOBS),
+                "badge": "llmgw_site.console.jobs.open_count",
+            },
         ]
     },
     {
@@ -70,6 +78,7 @@ _NAVIGATION: list[dict[str, Any]] = [
         "items": [
             _rows("Models", "deployed_code", "catalog.model"),
             _page("Find a model", "travel_explore", "console:registry", *MAY_FIND_MODELS),
+            _page("Mirror", "hard_drive", "console:mirror", *MAY_SEE_WEIGHTS),
             _rows("Providers", "cloud", "catalog.provider"),
             _rows("API keys", "key", "catalog.apikey"),
             _rows("Projects", "folder_open", "catalog.project"),

@@ -5,7 +5,21 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic import RedirectView
 
-from llmgw_site.console import chat, jobs, joining, models, nodes, overview, quotas, registry, setup, users
+from llmgw_site.console import (
+    adapters,
+    chat,
+    jobs,
+    joining,
+    mirror,
+    models,
+    nodes,
+    overview,
+    quotas,
+    registry,
+    setup,
+    updates,
+    users,
+)
 
 __all__ = ["app_name", "urlpatterns", "users"]
 
@@ -19,10 +33,13 @@ urlpatterns = [
     path("admin/jobs/<str:job_id>/cancel", jobs.act, {"verb": "cancel"}, name="job-cancel"),
     path("admin/jobs/<str:job_id>/retry", jobs.act, {"verb": "retry"}, name="job-retry"),
     path("admin/model/<str:model_id>", models.card, name="model"),
+    path("admin/model/<str:model_id>/adapter", adapters.add, name="adapter-add"),
+    path("admin/model/<str:model_id>/adapter/<str:adapter_id>/remove", adapters.remove, name="adapter-remove"),
     *(
         path(f"admin/model/<str:model_id>/{verb}", models.order, {"verb": verb}, name=f"model-{verb}")
         for verb in models.ORDERS
     ),
+    path("admin/model/<str:model_id>/weights/<str:verb>", updates.act, name="model-weights"),
     path("admin/nodes", nodes.index, name="nodes"),
     path("admin/nodes/add", joining.add, name="node-add"),
     path("admin/nodes/tokens/<str:token_id>/revoke", joining.revoke, name="node-token-revoke"),
@@ -33,6 +50,9 @@ urlpatterns = [
     path("admin/quotas/remove", quotas.remove, name="quota-remove"),
     path("admin/registry", registry.index, name="registry"),
     path("admin/registry/<path:ref>", registry.repository, name="registry-model"),
+    path("admin/mirror", mirror.index, name="mirror"),
+    path("admin/mirror/add", mirror.add, name="mirror-add"),
+    path("admin/mirror/<str:version_id>/remove", mirror.remove, name="mirror-remove"),
     path("admin/setup", setup.page, name="setup"),
     path("admin/setup/save", setup.save, name="setup-save"),
     path("admin/setup/clear", setup.clear, name="setup-clear"),

@@ -232,6 +232,18 @@ class Config:
     job_days: float = _setting(
         "LLMGW_JOB_DAYS", "30", readers.days, "Days that a job is kept after its end; 0: for ever."
     )
+    weights_clients: tuple[str, ...] = _setting(
+        "LLMGW_WEIGHTS_CLIENTS",
+        "",
+        readers.names,
+        "The only nodes that get weights from here, by name or id; empty: all.",
+    )
+    update_check: float = _setting(
+        "LLMGW_UPDATE_CHECK",
+        "21600",
+        readers.period,
+        "Seconds after which a model's origin is asked again whether its files changed; 0: never by itself.",
+    )
     engine_start_timeout: float = _setting(
         "LLMGW_ENGINE_START_TIMEOUT",
         "7200",
@@ -250,6 +262,12 @@ class Config:
     node_name: str = _setting("LLMGW_NODE_NAME", "", readers.text, "Name of this node; empty: the host name.")
     data_free: int = _setting(
         "LLMGW_DATA_FREE", str(256 * MIB), parse_bytes, "Disk room that stays free under the data folder."
+    )
+    store_limit: int | None = _setting(
+        "LLMGW_STORE_LIMIT",
+        "",
+        lambda v: parse_bytes(v) if v else None,
+        "Most disk room that fetched weights take on this node, those used longest ago going first; empty: what the disk has.",
     )
     card_rules: bool = _setting(
         "LLMGW_CARD_RULES",
@@ -347,6 +365,11 @@ class Config:
         return self.data / "node"
 
     @property
+    def store(self) -> Path:
+        """Folder of fetched weights (`catalog.mirror.store`)."""
+        return self.data / "weights"
+
+    @property
     def usage(self) -> Path:
         """Folder of the usage spool."""
         return self.data / "usage"
@@ -425,13 +448,3 @@ def _with_join(config: Config) -> Config:
         node_name=config.node_name or str(kept.get("name") or ""),
         controllers=config.controllers or tuple(map(str, kept.get("controllers") or ())),
     )
-
-
-TOP = Path(__file__).resolve().parents[2]
-"""The project's folder, or site-packages where llmgw was installed from a wheel."""
-
-
-def shipped(name: str) -> Path:
-    """The folder `templates` or `static`: in `llmgw_files` where a wheel was installed, else in the project's folder."""
-    installed = TOP / "llmgw_files" / name
-    return installed if installed.is_dir() else TOP / name

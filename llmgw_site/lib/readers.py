@@ -41,6 +41,17 @@ def seconds(value: str) -> float:
     return number
 
 
+def period(value: str) -> float:
+    """Seconds, or 0 for never."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if number != 0 and not 60 <= number < 10**8:
+        raise ValueError("write a number of seconds, 60 or more, or 0 for never")
+    return number
+
+
 def days(value: str) -> float:
     try:
         number = float(value)

@@ -23,6 +23,7 @@ class Seat:
     slots: int = 1
     served_name: str = ""  # name the engine wants in the body; empty: any
     context: int = 0  # tokens of one request; 0: not known
+    lora: bytes = b""  # JSON that says which adapters of the engine apply; empty: it has none, or goes by the name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,14 @@ class Route:
     wakes: bool = False  # where nobody answers, controllers are told of a request: see waking.wakes
 
 
-RETRY_AFTER = {"pending": 5.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0, "lost": 10.0}
+RETRY_AFTER = {
+    "pending": 5.0, "fetching": 10.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0, "lost": 10.0,
+}  # fmt: skip
 """Seconds after which asking again makes sense, by the state of the replica that is nearest to ready."""
-_NEAREST = ("starting", "backoff", "draining", "pending", "unknown", "lost", "failed")
+_NEAREST = ("starting", "backoff", "draining", "fetching", "pending", "unknown", "lost", "failed")
 _WORDS = {
     "pending": "its replica is being placed",
+    "fetching": "its weights are being fetched",
     "starting": "its engine is starting",
     "draining": "its engine is being stopped",
     "backoff": "its engine ended and is started again after a pause",

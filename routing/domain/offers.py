@@ -77,7 +77,7 @@ def _figures(said: Mapping[str, Any], *, nested: bool) -> dict[str, Any]:
     return kept
 
 
-_NEAREST = ("ready", "starting", "backoff", "draining", "pending")
+_NEAREST = ("ready", "starting", "backoff", "draining", "fetching", "pending")
 
 
 def own_offer(route: Route, *, in_flight: Mapping[str, int], said: Mapping[str, Mapping[str, Any]]) -> Offer | None:
@@ -105,7 +105,7 @@ def own_offer(route: Route, *, in_flight: Mapping[str, int], said: Mapping[str, 
 
 
 def works(state: str) -> Works:
-    """What a serving state means for the choice of a node. `pending`, `starting`, `backoff` may be over by now."""
+    """What a serving state means for the choice of a node. `pending`, `fetching`, `starting`, `backoff` may be over by now."""
     if state == READY:
         return Works.WORKS
     return Works.CANNOT if state in _CANNOT else Works.UNKNOWN

@@ -48,6 +48,7 @@ class Ask:
     stream: bool = False
     include_usage: bool = False  # the client wants the usage chunk of a stream
     has_stream_options: bool = False  # the member exists, whatever its value
+    has_lora: bool = False  # likewise
 
 
 def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
@@ -109,7 +110,11 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
     if n is not None and not 1 <= n <= MOST_CHOICES:
         raise _refused("invalid_value", f"'n' must be from 1 to {MOST_CHOICES}, not {n}.", "n")
     return Ask(
-        model=model, stream=bool(stream), include_usage=bool(wants), has_stream_options="stream_options" in value
+        model=model,
+        stream=bool(stream),
+        include_usage=bool(wants),
+        has_stream_options="stream_options" in value,
+        has_lora="lora" in value,
     )
 
 
@@ -170,13 +175,23 @@ def _refused(code: str, message: str, param: str | None = None) -> Refused:
     return Refused(Kind.INVALID, code, message, param=param)
 
 
-def upstream_body(body: bytes, ask: Ask, *, served_name: str) -> bytes:
-    """The bytes that go to the engine: `body` itself unless the model's name or the wish for usage must change.
+NO_LORA = b'[{"id":0,"scale":0.0}]'
+"""No adapter applies: llama.cpp takes those that are not listed for switched off, and an empty list for its own default."""
+
+
+def upstream_body(body: bytes, ask: Ask, *, served_name: str, lora: bytes = b"") -> bytes:
+    """The bytes that go to the engine: `body` itself unless the model's name, its adapter or the wish for usage must change.
 
     The usage chunk of a stream is always asked for: it is where the counts of the usage record come from.
+    `lora`: of an engine that has adapters. Which one applies follows from the name that was asked for, which is what keys are
+    allowed, so what a client says of it never counts; an engine by itself applies none.
     """
     if served_name and served_name != ask.model:
         body = jsonbytes.replace(body, "model", orjson.dumps(served_name))
+    if lora and ask.has_lora:
+        body = jsonbytes.replace(body, "lora", lora)
+    elif lora and lora != NO_LORA:
+        body = jsonbytes.insert(body, "lora", lora)
     if not ask.stream or ask.include_usage:
         return body
     if not ask.has_stream_options:
@@ -208,7 +223,9 @@ def error_body(error: Refused) -> bytes:
 def model_object(entry: ModelEntry, said: Mapping[str, Any]) -> dict[str, Any]:
     """A model in the list; `said` is what engines say of it, which never changes what the catalogue says."""
     known = {"context_length": entry.context} if entry.context else {}
-    own = {"id": entry.name, "object": "model", "created": entry.created, "owned_by": entry.owned_by}
+    own: dict[str, Any] = {"id": entry.name, "object": "model", "created": entry.created, "owned_by": entry.owned_by}
+    if entry.parent:
+        own["parent"] = entry.parent
     return {**own, **known, **said, **own}
 
 

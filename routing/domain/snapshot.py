@@ -64,6 +64,16 @@ class AdminEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdapterEntry:
+    """An adapter of a model: asked for by its own name, answered by the model's replicas. `weights`: names its file, as engines do."""
+
+    name: str
+    created: int  # Unix seconds
+    weights: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelEntry:
     """A model of the catalogue. Not enabled: refused with `reason`."""
 
@@ -82,6 +92,13 @@ class ModelEntry:
     external: External | None = None
     weights: str = ""  # path on the nodes that run it: each of them says whether it has that
     on_demand: bool = False  # at rest until it is asked for: a gateway with a request for it tells a controller
+    adapters: tuple[AdapterEntry, ...] = ()
+    parent: str = ""  # of an adapter: the model whose replicas answer (see adapters.py); in no snapshot
+
+    @property
+    def base(self) -> str:
+        """The name of the model that engines run for it."""
+        return self.parent or self.name
 
 
 @dataclass(frozen=True, kw_only=True)

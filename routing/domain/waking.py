@@ -9,7 +9,7 @@ from routing.domain.snapshot import ModelEntry
 
 PARKED, NOT_WANTED = "model_parked", "model_not_wanted"
 NO_CONTROLLER = "activation_unavailable"
-_THERE = frozenset({"ready", "pending", "starting", "backoff", "draining"})
+_THERE = frozenset({"ready", "pending", "fetching", "starting", "backoff", "draining"})
 """States of a replica that answers, or that its node works at."""
 _MOST = 1000
 """Characters of a controller's reason that are passed on."""

@@ -235,7 +235,7 @@ class App:
             return
         view = self._parts.table.view
         ready, cloud = bool(view.version), self._parts.cloud
-        enabled = [route for route in view.routes.values() if route.model.enabled]
+        enabled = [route for route in view.routes.values() if route.model.enabled and not route.model.parent]
         body = orjson.dumps(
             {
                 "status": "ready" if ready else "no snapshot yet",

@@ -129,7 +129,7 @@ class Generate:
                 await forward(
                     exchange,
                     place,
-                    upstream_body(body, ask, served_name=place.served_name),
+                    upstream_body(body, ask, served_name=place.served_name, lora=place.lora),
                     parts.upstream,
                     first_byte_timeout=first,
                     idle_timeout=idle,

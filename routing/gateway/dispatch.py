@@ -127,7 +127,7 @@ class Dispatch:
         if refused is None:
             exchange.waits, exchange.pings = True, ask.stream and exchange.caller is None
             until = exchange.began + self._config.activation_timeout
-            refused = await self._activation.wait(ask.model, up, until=until)
+            refused = await self._activation.wait(route.model.base, up, until=until)
             exchange.waits = False
         if refused is not None and (route.model.on_demand or refused.code != NO_CONTROLLER):
             raise refused
@@ -177,7 +177,7 @@ class Dispatch:
         """
         route = self._table.view.routes.get(ask.model)
         if route is not None:
-            exchange.model = ask.model
+            exchange.model = route.model.base
         elif exchange.caller is not None:
             text = f"This node has not heard of the model '{ask.model[:200]}' yet: try again in a few seconds."
             raise Refused(Kind.UNAVAILABLE, "model_not_ready", text, param="model", retry_after=2)

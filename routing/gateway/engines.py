@@ -45,7 +45,7 @@ class Engines:
 
     def look(self) -> None:
         """Begin to ask whoever is due; forget those that are gone."""
-        routes = self._view().routes.values()
+        routes = [route for route in self._view().routes.values() if not route.model.parent]
         seats = {seat for route in routes for seat in route.seats}
         several = {seat for route in routes if len(route.seats) > 1 for seat in route.seats}
         self._keep(seats, several)

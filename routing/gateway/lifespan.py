@@ -36,6 +36,7 @@ from routing.gateway.strategy import StoredRule
 from routing.gateway.table import Table, View
 from routing.gateway.upstream import Limits, Target, Upstream
 from routing.gateway.web_proxy import CLIENT, NODE, WebProxy
+from routing.gateway.weights import NodeWeights
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ class Gateway:
         )
         self.app = App(parts, AccessLog(config), WebProxy(config, self.upstream, listener=CLIENT), node_api)
         to_web = WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY)
-        self.node_app = NodeListener(to_web, self.app, self.members, self.peers)
+        self.weights = NodeWeights(config)
+        self.node_app = NodeListener(to_web, self.app, self.members, self.peers, self.weights)
         self.metrics_app = MetricsApp(self.metrics, self.upstream, Target("web", 80, uds=str(config.web_socket)))
         self._reporter = LoadReporter(self.flights, config.agent_socket)
         self._poller = Poller(config, clock, self.members, self.peers, self.remote.ask)
@@ -132,6 +134,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, *self._pings, return_exceptions=True)
         self._tasks.clear()
         await self.upstream.close()
+        self.weights.close()
         self.ledger.stop()
 
     def _own_offer(self, route: Route) -> Offer | None:

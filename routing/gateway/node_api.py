@@ -150,7 +150,7 @@ class NodeApi:
         wanted = request.query("model")
         if wanted is not None and wanted not in routes:
             raise Refused(Kind.NOT_FOUND, "model_not_found", f"There is no model {wanted[:200]!r}.", param="model")
-        names = sorted(routes) if wanted is None else [wanted]
+        names = [name for name in sorted(routes) if not routes[name].model.parent] if wanted is None else [wanted]
         return [entry for name in names for entry in self._peers.shown(routes[name].model)]
 
     async def _map(self, request: _Request, admin: AdminEntry) -> Any:

@@ -5,6 +5,7 @@
     /api/v1/agent/*, ws /ws/agent     here the signature's presence is asked for; `web` verifies it with the controllers' key
     POST /v1/*                        verified here; the body too, once it is there
     GET /api/v1/node/models           verified here
+    GET /node/weights/{version}/{path}  verified here
 
 Where the call came by TLS, the caller's certificate must be the named node's, for all but the first two.
 """
@@ -29,6 +30,8 @@ from routing.gateway.peers import Peers
 from routing.gateway.polling import PATH as MODELS
 from routing.gateway.protocol import PEER
 from routing.gateway.web_proxy import AGENT_PATHS
+from routing.gateway.weights import PREFIX as WEIGHTS
+from routing.gateway.weights import NodeWeights
 
 MAX_BODY = 8 * MIB
 """Bytes of one call to `web`: a heartbeat of many replicas with log tails, or 500 usage records."""
@@ -41,7 +44,8 @@ _NODE = signing.NODE.encode()
 class NodeListener:
     """ASGI application; `web` is the WebProxy that is told listener="node" and max_body=MAX_BODY."""
 
-    def __init__(self, web: Any, app: App, members: Members, peers: Peers) -> None:
+    def __init__(self, web: Any, app: App, members: Members, peers: Peers, weights: NodeWeights) -> None:
+        self._weights = weights
         self._web = web
         self._app = app
         self._members = members
@@ -83,6 +87,10 @@ class NodeListener:
         elif http and path == MODELS and scope["method"] == "GET":
             caller.check(b"")
             await send_whole(send, 200, b"application/json", orjson.dumps(to_dict(self._peers.offers())))
+        elif http and path.startswith(WEIGHTS):
+            caller.check(b"")
+            known = self._members.nodes.get(caller.node_id)
+            await self._weights(scope, send, (caller.node_id, known.name if known else ""))
         else:  # 5
             raise Refused(Kind.NOT_FOUND, "not_found", f"There is no {path[:200]} on the node listener.")
 

@@ -114,7 +114,7 @@ class Peers:
         rule = self._rule()
         now, made_at = self._clock.monotonic(), self._view().made_at
         found = choose_node(
-            [self._candidate(row, model, now, made_at) for row in rows],
+            [self._candidate(row, route.model.base, now, made_at) for row in rows],
             rule,
             last=self._last.get(model, ""),
             session=session,
@@ -130,7 +130,7 @@ class Peers:
     def works(self, route: Route) -> bool:
         """Whether the node that `choose` would take is known to serve this model now."""
         now, made_at = self._clock.monotonic(), self._view().made_at
-        candidates = [self._candidate(row, route.model.name, now, made_at) for row in self.rows(route.model)]
+        candidates = [self._candidate(row, route.model.base, now, made_at) for row in self.rows(route.model)]
         found = choose_node(candidates, Rule())
         return found is not None and found.state is Works.WORKS
 

@@ -377,6 +377,11 @@ class _HeadWithBody:
         return self._transport
 
 
+def cycle_of(scope: Any) -> Any:
+    """uvicorn's side of this request; None under another server."""
+    return scope.get(_CYCLE)
+
+
 def send_head_with_body(scope: Any) -> None:
     """For an answer whose first piece is at hand: uvicorn writes head and body apart, and each write is a packet."""
     cycle = scope.get(_CYCLE)

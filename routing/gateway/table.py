@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cluster.wire import EnginesFile
+from cluster.wire import EnginesFile, LocalEngine
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
+from routing.domain.adapters import adapter_seat, base_seat, entry_of, lacking
 from routing.domain.choose import Route, Seat, Waiting
-from routing.domain.snapshot import AdminEntry, KeyEntry, ModelEntry, ProviderEntry, Snapshot
+from routing.domain.snapshot import AdapterEntry, AdminEntry, KeyEntry, ModelEntry, ProviderEntry, Snapshot
 from routing.domain.waking import wakes
 from routing.gateway.watched import LOOK, WatchedFile
 
@@ -27,7 +28,7 @@ class View:
 
     version: str = ""
     keys: dict[str, KeyEntry] = field(default_factory=dict)  # by the SHA-256 of the key
-    routes: dict[str, Route] = field(default_factory=dict)  # by the model's name
+    routes: dict[str, Route] = field(default_factory=dict)  # by the name of a model or an adapter
     replicas: dict[str, str] = field(default_factory=dict)  # of this node, by id: `ready` or `draining`
     admins: dict[str, AdminEntry] = field(default_factory=dict)  # by the SHA-256 of the token
     providers: dict[str, ProviderEntry] = field(default_factory=dict)  # by id; only where the cloud module runs
@@ -39,7 +40,8 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
     if snapshot is None:
         return View()
     engines = engines or EnginesFile(written_at=0.0)
-    routes = {model.name: _route(model, engines) for model in snapshot.models}
+    routes = {adapter.name: _route(model, engines, adapter) for model in snapshot.models for adapter in model.adapters}
+    routes |= {model.name: _route(model, engines) for model in snapshot.models}
     return View(
         version=snapshot.version,
         keys={key.sha256: key for key in snapshot.keys},
@@ -51,29 +53,41 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
     )
 
 
-def _route(model: ModelEntry, engines: EnginesFile) -> Route:
+def _route(model: ModelEntry, engines: EnginesFile, adapter: AdapterEntry | None = None) -> Route:
+    """Of the model, or of an adapter of it: that has the seats whose engines hold it."""
     ours = [e for e in engines.engines if e.replica_id in model.replicas or e.model == model.name]
     ready = [engine for engine in ours if engine.state == "ready"]
     usable = [engine for engine in ready if not engine.leaving] or ready
-    seats = tuple(
-        Seat(
-            replica_id=engine.replica_id,
-            host=engine.host,
-            port=engine.port,
-            key=engine.key,
-            slots=engine.slots,
-            served_name=engine.served_name,
-            context=engine.context,
-        )
-        for engine in usable
-    )
+    found: list[tuple[LocalEngine, Seat]] = []
+    for engine in usable:
+        seat = _seat(engine)
+        chosen = base_seat(seat, engine) if adapter is None else adapter_seat(seat, engine, adapter)
+        if chosen is not None:
+            found.append((engine, chosen))
     waiting = tuple(
         Waiting(state=item.state, code=item.code, message=item.message)
         for item in engines.starting
         if item.replica_id in model.replicas or item.model == model.name
     ) + tuple(Waiting(state=engine.state) for engine in ours if engine.state != "ready")
-    leaving = any(engine.leaving for engine in usable)
-    return Route(model=model, seats=seats, waiting=waiting, leaving=leaving, wakes=wakes(model))
+    entry = model
+    if adapter is not None:
+        entry, waiting = entry_of(model, adapter), waiting + lacking(usable, adapter)
+    leaving = any(engine.leaving for engine, _ in found)
+    return Route(
+        model=entry, seats=tuple(seat for _, seat in found), waiting=waiting, leaving=leaving, wakes=wakes(model)
+    )
+
+
+def _seat(engine: LocalEngine) -> Seat:
+    return Seat(
+        replica_id=engine.replica_id,
+        host=engine.host,
+        port=engine.port,
+        key=engine.key,
+        slots=engine.slots,
+        served_name=engine.served_name,
+        context=engine.context,
+    )
 
 
 class Table:

@@ -33,6 +33,14 @@ function tickAges() {
     }
 }
 
+/* How many jobs have not ended, beside *Jobs* in the sidebar; null: this page does not tell. */
+function tellOpenJobs(count) {
+    const badge = document.querySelector("[data-open-jobs]");
+    if (!badge || count === null) return;
+    if (badge.textContent !== count) badge.textContent = count;
+    badge.hidden = count === "" || count === "0";
+}
+
 /* What a part says, without what differs from one rendering to the next: spelled-out ages, form tokens. */
 function substance(part) {
     const copy = part.cloneNode(true);
@@ -91,6 +99,7 @@ class Live {
             if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
             const date = Date.parse(answer.headers.get("X-Llmgw-Now") || "");
             if (date) clockOffset = date - Date.now();
+            tellOpenJobs(answer.headers.get("X-Llmgw-Open-Jobs"));
             this.apply(await answer.text());
             this.lastGood = Date.now();
             this.tell("ok");

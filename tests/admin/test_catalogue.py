@@ -12,14 +12,14 @@ from django.contrib.sessions.models import Session
 from django.core import serializers
 from django.test import Client
 
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team
-from catalog.services import providers
-from tests.rows import a_key, a_model, a_project, a_provider, a_token, a_user
+from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team, Version
+from catalog.services import providers, served
+from tests.rows import a_key, a_model, a_project, a_provider, a_token, a_user, a_version
 from tests.tiny import tiny_gguf
 
 pytestmark = pytest.mark.django_db
 ROWS = {"organisation": Organisation, "team": Team, "project": Project, "apikey": ApiKey, "admintoken": AdminToken,
-        "model": Model, "provider": Provider, "event": Event}  # fmt: skip
+        "model": Model, "provider": Provider, "event": Event, "version": Version}  # fmt: skip
 
 PROVIDER_KEY = "sk-provider-51f0c2"
 
@@ -67,12 +67,37 @@ def test_the_lists_and_forms_open(noun: str, console: Client) -> None:
     a_model(project=project, weights_path=str(tiny_gguf()))
     a_token(a_user("ann"))
     a_provider(api_key=PROVIDER_KEY)
+    a_version()
     assert console.get(url(noun)).status_code == 200
     assert console.get(url(noun) + "?q=x").status_code == 200
     row = ROWS[noun].objects.first()
     assert row is not None
     assert console.get(url(noun, str(row.pk), "change")).status_code == 200
-    assert console.get(url(noun, "add")).status_code == (403 if noun == "event" else 200)
+    assert console.get(url(noun, "add")).status_code == (403 if noun in ("event", "version") else 200)
+
+
+def test_a_model_whose_weights_are_fetched_shows_them_and_can_be_changed(console: Client) -> None:
+    """It has no file to name, so the form asks for none; what its version consists of stands on that one's page."""
+    old, new = a_version(), a_version(commit="d" * 40)
+    model = a_model(version=old, profile={"memory": 1 << 30})
+    served.update(actor="user:ann", model=model, version=new, previous=old)
+    page = console.get(url("model", model.pk, "change"))
+    text = page.content.decode()
+    assert "acme/tiny-GGUF dddddddd Q4_K_M" in text
+    assert "acme/tiny-GGUF cccccccc Q4_K_M" in text
+    form = page.context["adminform"].form
+    assert "weights_path" not in form.fields
+    profile = model.profiles.get()
+    sent = {name: value for name, value in form.initial.items() if name in form.fields and value is not None}
+    sent |= {"description": "mine", "enabled": "on"}
+    fields = inline({"id": profile.pk, "model": model.pk, "name": "default", "memory": "1 GiB"}, initial=1)
+    assert console.post(url("model", model.pk, "change"), {**sent, **fields}).status_code == 302
+    model.refresh_from_db()
+    assert (model.description, model.version_id, model.weights_path) == ("mine", new.pk, "")
+    shown = console.get(url("version", new.pk, "change")).content.decode()
+    for words in ("tiny-Q4_K_M.gguf", "1" * 64, "64.0 MiB", "tiny"):
+        assert words in shown
+    assert console.post(url("version", new.pk, "delete"), {"post": "yes"}).status_code == 403
 
 
 def test_scopes_are_made_renamed_and_deleted_by_their_services(console: Client) -> None:

@@ -9,9 +9,9 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 
 from catalog.models import ApiKey, Event, Model, Profile
-from catalog.services import keys
+from catalog.services import keys, served
 from tests.api.calls import Caller, a_caller
-from tests.rows import ACTOR, a_key, a_model, a_project
+from tests.rows import ACTOR, a_key, a_model, a_project, a_version
 from tests.tiny import tiny_gguf
 
 pytestmark = pytest.mark.django_db
@@ -87,6 +87,25 @@ def test_a_model_goes_by_its_id_or_its_name_with_slashes(caller: Caller) -> None
     assert caller("PATCH", "models/org/tiny:1", {"name": "renamed"}).body["name"] == "renamed"
     assert caller("DELETE", "models/renamed").status == 204
     assert not Profile.objects.exists()
+
+
+def test_a_model_whose_weights_are_fetched_says_from_where(caller: Caller) -> None:
+    old, new = a_version(projector="p.gguf"), a_version(commit="d" * 40)
+    model = a_model("vision", version=old)
+    a_model("plain")
+    shown = caller("GET", "models/vision").body
+    assert shown["version"] == {
+        "id": old.pk, "registry": "https://huggingface.co", "repository": "acme/tiny-GGUF", "commit": "c" * 40,
+        "format": "gguf", "quantization": "Q4_K_M", "size": old.size, "first": "tiny-Q4_K_M.gguf", "projector": "p.gguf",
+        "created_at": shown["version"]["created_at"],
+    }  # fmt: skip
+    assert (shown["previous"], shown["weights_path"], shown["weights_size"]) == (None, "", old.size)
+    served.update(actor=ACTOR, model=model, version=new, previous=old)
+    shown = caller("GET", "models/vision").body
+    assert (shown["version"]["id"], shown["previous"]["id"]) == (new.pk, old.pk)
+    assert caller("GET", "models/plain").body["version"] is None
+    assert caller("PATCH", "models/vision", {"version": old.pk}).status == 400
+    assert caller("PATCH", "models/vision", {"description": "sees"}).body["version"]["id"] == new.pk
 
 
 def test_a_model_may_be_called_like_an_action_and_goes_by_its_id_then(caller: Caller) -> None:

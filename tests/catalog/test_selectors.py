@@ -36,14 +36,16 @@ def test_only_keys_that_are_worth_something_are_handed_out_in_one_query(django_a
     assert [view.key_id for view in selectors.key_views(now=now + timedelta(hours=2))] == [live.pk]
 
 
-def test_models_come_with_their_enabled_profiles_best_first_in_two_queries(django_assert_num_queries: Any) -> None:
+def test_models_come_with_their_enabled_profiles_best_first_and_adapters_in_three_queries(
+    django_assert_num_queries: Any,
+) -> None:
     project = a_project()
     for name in ("b", "a", "c"):
         model = a_model(name, project=project)
         profiles.add(actor=ACTOR, model=model, name="better", priority=9, memory=1000)
         profiles.add(actor=ACTOR, model=model, name="off", priority=10, enabled=False, memory=1000)
     served.disable(actor=ACTOR, model=Model.objects.get(name="b"))
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         views = selectors.model_views()
     assert [(view.name, view.enabled, view.owner) for view in views] == [
         ("a", True, "main"),

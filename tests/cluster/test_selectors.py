@@ -146,12 +146,12 @@ def test_the_world_is_read_in_a_handful_of_queries_however_large_it_is(django_as
 
     grow(0)
     tick()
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(10):
         selectors.world(1.0)
     quotas.put(actor=ACTOR, scope=Organisation.objects.get(), guarantee={}, limit={"cores": 99})
     for number in range(1, 8):
         grow(number)
         quotas.put(actor=ACTOR, scope=Team.objects.get(name=f"t{number}"), guarantee={"cores": 1}, limit={})
     tick()
-    with django_assert_num_queries(9 + 3):
+    with django_assert_num_queries(10 + 3):
         assert len(selectors.world(1.0).nodes) == 8

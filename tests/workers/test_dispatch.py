@@ -19,12 +19,12 @@ from cluster import signals
 from cluster.domain.modules import ModuleReport
 from cluster.models import Job
 from cluster.services import demands, jobs, members, nodes
-from cluster.wire import CardReport, Demand, EngineBuild, Hardware
+from cluster.wire import CardReport, Demand, EngineBuild, FetchReport, Hardware, WeightsReport
 from llmgw_site import settings as product
 from llmgw_site.lib.units import GIB
 from routing import selectors
 from tests.cluster.rows import HARDWARE, Machine, a_model_row, a_ready_replica, age, report
-from tests.rows import a_key
+from tests.rows import a_key, a_version
 from workers import dispatch, nudges
 
 
@@ -269,6 +269,26 @@ def test_many_nodes_that_come_at_once_make_one_map_now_and_one_a_moment_later(
 
 
 @pytest.mark.django_db
+@pytest.mark.django_db
+def test_nodes_that_fetch_are_told_of_new_weights_and_of_a_node_that_has_them(
+    sent: list[Any], nudged: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    data, bare, idle = Machine(), Machine(), Machine()
+    modules = (ModuleReport(name="data"),)
+    data.heartbeat(modules=modules, fetches=())
+    idle.heartbeat(fetches=())
+    nudged.clear()
+    with django_capture_on_commit_callbacks(execute=True):
+        version = a_version()
+    assert ("weights", {data.node.id}) in nudged
+    bare.heartbeat(fetches=(FetchReport(version=version.id),))
+    nudged.clear()
+    with django_capture_on_commit_callbacks(execute=True):
+        weights = (WeightsReport(path=version.id, size=version.size),)
+        data.heartbeat(modules=modules, fetches=(), weights_mark="m", weights=weights)
+    assert ("weights", {bare.node.id}) in nudged
+
+
 def test_a_changed_setup_is_told(sent: list[Any], nudged: list[Any]) -> None:
     signals.setup_changed.send(sender=None)
     assert nudged == [("setup", set())]

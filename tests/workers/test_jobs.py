@@ -11,8 +11,8 @@ import pytest
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from cluster.domain.rollout import JobView
-from cluster.domain.states import StepState
+from cluster.domain.rollout import Close, JobView
+from cluster.domain.states import JobState, StepState
 from cluster.models import Job, JobStep
 from cluster.services import jobs as rows
 from llmgw_site.lib.errors import Kind as RefusalKind
@@ -205,3 +205,20 @@ def test_a_job_ends_even_if_its_cleaning_up_breaks() -> None:
     jobs.run(job.id, work)
     job.refresh_from_db()
     assert (job.state, job.claimed_by) == ("done", "")
+
+
+def test_a_step_may_end_the_job_as_waiting_with_what_it_came_to() -> None:
+    job = opened()
+
+    def wait(context: Context) -> Piece:
+        return Piece(end=Close(JobState.WAITING, "no_card_memory_now", "all cards are in use"), detail="in use")
+
+    work = kinds(wait=wait)
+    assert jobs.run(job.id, work) is None
+    job.refresh_from_db()
+    assert (job.state, job.code, job.message) == ("waiting", "no_card_memory_now", "all cards are in use")
+    assert job.finished_at is not None
+    assert job.result == {"steps": 6}
+    assert states(job) == ["done"] * 4 + ["skipped"] * 2
+    assert jobs.run(job.id, work) is None
+    rows.open(kind="serve", subject="m", args={"name": "m"}, actor="t")  # it has ended: another may be opened

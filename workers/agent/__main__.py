@@ -30,6 +30,7 @@ from workers.agent.node_map import NodeMap
 from workers.agent.nudges import Nudges
 from workers.agent.renewal import Renewal
 from workers.agent.reporting import Reporter
+from workers.agent.sources import NodeCalls
 from workers.agent.tls import Tls
 
 log = logging.getLogger("workers.agent")
@@ -73,14 +74,23 @@ async def run(config: Config, identity: Identity) -> None:
         clients = Clients(client, tls)
         link = Link(config.controller_urls, identity, boot_id=boot_id, clock=even_clock(), clients=clients)
         link.offset = node_map.offset
+        calls = NodeCalls(identity, node_map=node_map, tls=tls, now=lambda: link.cluster_time)
         reporter = Reporter(
-            config, agent, link, node_id=identity.node_id, boot_id=boot_id, node_map=node_map, modules=modules
+            config,
+            agent,
+            link,
+            node_id=identity.node_id,
+            boot_id=boot_id,
+            node_map=node_map,
+            modules=modules,
+            calls=calls,
         )
+        reporter.fetching.order(last.fetches if last else ())
         renewal = Renewal(link, tls, removed=reporter.removed.set)
         await agent.start()
         talks = agent.background(
             reporter.readings.run, reporter.run_heartbeats, reporter.run_snapshots, reporter.run_watch, reporter.holdings.run,
-            reporter.shipping.run, renewal.run, Nudges(link, reporter).run,
+            reporter.fetching.run, reporter.shipping.run, renewal.run, Nudges(link, reporter).run,
         )  # fmt: skip
         logs.event(log, "agent_started", node_id=identity.node_id, controllers=list(link.urls))
         removal = asyncio.ensure_future(_leave_when_removed(config, identity, agent, reporter, modules, talks))

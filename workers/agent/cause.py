@@ -30,3 +30,19 @@ def cause_of(log: str) -> str:
             if told:
                 return told if len(told) <= LONGEST else told[: LONGEST - 1].rstrip() + "…"
     return ""
+
+
+def death(status: int | None, log: str, *, ready: bool) -> tuple[str, str]:
+    """Code and message for a process that ended by itself. `log`: the end of its log, which goes when the replica goes."""
+    how = (
+        "ended"
+        if status is None
+        else f"was ended by signal {-status}"
+        if status < 0
+        else f"ended with exit code {status}"
+    )
+    told = cause_of(log)
+    says = f" Its log says: {told}." if told else ""
+    if ready:
+        return "engine_died", f"The engine {how} while it served; it is being started again.{says}"
+    return "engine_start_failed", f"The engine {how} before it was ready.{says or ' Its log says nothing of why.'}"

@@ -53,6 +53,7 @@ class Adopted:
     ready_at: float | None = None
     context: int | None = None
     slots: int | None = None
+    loras: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,7 @@ class Probed:
     context: int | None = None  # tokens per slot
     slots: int | None = None
     in_flight: int | None = None  # requests that the engine works on, as it says itself
+    loras: tuple[int, ...] = ()  # the engine's numbers of its adapters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +110,15 @@ class LoadReported:
 @dataclass(frozen=True, kw_only=True)
 class GatewayGone:
     """The gateway's connection ended; what it said no longer counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsSeen:
+    """Versions that are whole in this node's store (None: as before), and how those stand that are to be fetched, each with a
+    reason code and words for people."""
+
+    whole: frozenset[str] | None = None
+    fetches: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +136,7 @@ Event = (
     | Probed
     | LoadReported
     | GatewayGone
+    | WeightsSeen
     | Tick
 )
 
@@ -172,6 +184,7 @@ class Remember:
     ready_at: float
     context: int | None
     slots: int | None
+    loras: tuple[int, ...] = ()
     cause: str
 
 

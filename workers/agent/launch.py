@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from catalog.mirror.store import Store
 from cluster.wire import CardReport, Serve
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
@@ -75,8 +76,8 @@ def room_on_cards(serve: Serve, cards: Sequence[CardReport]) -> None:
 class Starter:
     """Owns the folders of engines. `start` may run in several threads; ports and intents are taken one at a time."""
 
-    def __init__(self, config: Config, engines: Mapping[str, Engine], intents: IntentStore) -> None:
-        self._config, self._engines, self._intents = config, engines, intents
+    def __init__(self, config: Config, engines: Mapping[str, Engine], intents: IntentStore, store: Store) -> None:
+        self._config, self._engines, self._intents, self._store = config, engines, intents, store
         self._logs = private_folder(config.data / "logs" / "engines")
         self._cwd = private_folder(config.run / "engines")
         self._lock = threading.Lock()
@@ -110,6 +111,10 @@ class Starter:
         problem = engine.build().problem
         if problem:  # 3
             raise self._refused(order, "engine_missing", f"{serve.engine} cannot run on this node: {problem}.")
+        try:
+            serve = weights.placed(serve, self._store)
+        except Refused as refused:  # 4
+            raise self._refused(order, refused.code, refused.message) from None
         wrong = weights.problem(serve)
         if wrong is not None:  # 4
             raise self._refused(order, *wrong)

@@ -30,7 +30,7 @@ from workers.agent.clients import Clients
 from workers.agent.identity import Identity
 
 HEARTBEAT, SNAPSHOT, USAGE = "/api/v1/agent/heartbeat", "/api/v1/agent/snapshot", "/api/v1/agent/usage"
-CERTIFICATE = "/api/v1/agent/certificate"
+CERTIFICATE, MANIFEST = "/api/v1/agent/certificate", "/api/v1/agent/manifest"
 LARGEST_ANSWER = 256 << 20
 TIMEOUT = httpx.Timeout(10.0, connect=2.0)
 
@@ -135,6 +135,14 @@ class Link:
         answer = await self._call("POST", CERTIFICATE, orjson.dumps(to_dict(CertificateRequest(csr=csr))))
         found: CertificateAnswer = self._read(CertificateAnswer, answer)
         return found
+
+    async def manifest(self, version: str) -> Any:
+        """What a version of weights consists of, as JSON values. Raises LinkError."""
+        answer = await self._call("GET", f"{MANIFEST}?{httpx.QueryParams({'version': version})}", b"")
+        try:
+            return orjson.loads(answer.body)
+        except orjson.JSONDecodeError as error:
+            raise LinkError(f"the controller's answer cannot be read: {error}") from None
 
     def _read(self, kind: type[Any], answer: Answer) -> Any:
         try:

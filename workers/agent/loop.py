@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from catalog.mirror.store import Store
 from cluster.wire import Load
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
@@ -42,6 +43,7 @@ from workers.agent.events import (
     Tick,
     Verdict,
     WantedArrived,
+    WeightsSeen,
     WriteEngines,
 )
 from workers.agent.launch import Starter, StartRefused
@@ -72,7 +74,8 @@ class Agent:
             private_folder(folder)
         self.intents = IntentStore(config.node_file.parent / "engines-intent.json")
         self.wanted = WantedStore(config.wanted_file)
-        self.starter = Starter(config, self.engines, self.intents)
+        self.store = Store(config.store, limit=config.store_limit)
+        self.starter = Starter(config, self.engines, self.intents, self.store)
         self._children: dict[tuple[str, int], process.Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[asyncio.Task[tuple[process.Child, int]]] = set()
@@ -90,6 +93,8 @@ class Agent:
     async def start(self) -> None:
         """Adopt what runs, want again what was wanted last, listen to the gateway."""
         self._adopt()
+        whole = await asyncio.to_thread(self.store.versions)
+        self.handle(WeightsSeen(whole=frozenset(item.manifest.id for item in whole if item.whole)))
         last = self.wanted.read()
         if last is not None:
             self.handle(WantedArrived(replicas=last.replicas))
@@ -138,7 +143,7 @@ class Agent:
                 Adopted(
                     replica_id=intent.replica_id, generation=intent.generation, serve=intent.serve, pid=found.pid,
                     port=intent.port, key=intent.key, started_at=intent.started_at, ready_at=intent.ready_at,
-                    context=intent.context, slots=intent.slots,
+                    context=intent.context, slots=intent.slots, loras=intent.loras,
                 )
             )  # fmt: skip
             adopted_process = self.machine.replicas[intent.replica_id].process
@@ -190,6 +195,7 @@ class Agent:
                     instruction.replica_id,
                     ready_at=instruction.ready_at,
                     context=instruction.context,
+                    loras=instruction.loras,
                     slots=instruction.slots,
                 )
             case Forget():
@@ -273,6 +279,7 @@ class Agent:
             Probed(
                 replica_id=order.replica_id, launch=order.launch, deep=order.deep, verdict=look.verdict,
                 message=look.message, context=look.context, slots=look.slots, in_flight=look.in_flight,
+                loras=look.loras,
             )
         )  # fmt: skip
 
@@ -280,7 +287,9 @@ class Agent:
 
     def _idle(self) -> bool:
         replicas = self.machine.replicas.values()
-        return all(r.process.phase is Phase.READY if r.process else not r.run or r.final for r in replicas)
+        return all(
+            r.process.phase is Phase.READY if r.process else not r.run or r.final or bool(r.lacks) for r in replicas
+        )
 
     async def _ticks(self) -> None:
         while True:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cluster.wire import LocalEngine, ReplicaLoad, ReplicaReport, StartingReplica, WantedReplica
+from cluster.wire import LocalEngine, ReplicaLoad, ReplicaReport, Serve, StartingReplica, WantedReplica
 from workers.agent import proof, views
-from workers.agent.cause import cause_of
+from workers.agent.cause import death
 from workers.agent.events import (
     Adopted,
     Event,
@@ -38,9 +38,10 @@ from workers.agent.events import (
     Tick,
     Verdict,
     WantedArrived,
+    WeightsSeen,
     WriteEngines,
 )
-from workers.agent.state import Phase, Process, Replica, Rules
+from workers.agent.state import Phase, Process, Replica, Rules, versions
 
 
 class Machine:
@@ -52,6 +53,7 @@ class Machine:
         self.wanted_known = False
         self.inference = True
         self._told: tuple[WantedReplica, ...] = ()
+        self._weights = WeightsSeen(whole=frozenset())
         self.gateway_connected = False
         self.gateway_left_at = 0.0
         self._launch = 0
@@ -66,6 +68,7 @@ class Machine:
             Probed: self._handle_probed,
             LoadReported: self._handle_load,
             GatewayGone: self._handle_gateway_gone,
+            WeightsSeen: self._handle_weights,
             Tick: lambda event, now: None,
         }
 
@@ -89,6 +92,10 @@ class Machine:
 
     def starting(self) -> tuple[StartingReplica, ...]:
         return views.starting(self.replicas.values(), self.rules)
+
+    def used(self) -> frozenset[str]:
+        """Versions of weights that must stay."""
+        return views.used(self.replicas.values())
 
     def reports(self) -> tuple[ReplicaReport, ...]:
         return views.reports(self.replicas.values(), self.rules)
@@ -136,7 +143,7 @@ class Machine:
         replica.process = Process(
             launch=self._launch, generation=event.generation, serve=event.serve, phase=phase, pid=event.pid,
             port=event.port, key=event.key, started_at=event.started_at, ready_at=event.ready_at,
-            context=event.context, slots=event.slots, since=now, heard_at=now, next_probe=now,
+            context=event.context, slots=event.slots, loras=event.loras, since=now, heard_at=now, next_probe=now,
             next_deep=now + self.rules.deep_every,
             probe_pause=self.rules.probe_first,
         )  # fmt: skip
@@ -172,7 +179,7 @@ class Machine:
             replica.failures = 0
         replica.failures += 1
         replica.log_tail = event.log_tail
-        code, message = process.ending or _death(event.status, event.log_tail, ready=process.ready_at is not None)
+        code, message = process.ending or death(event.status, event.log_tail, ready=process.ready_at is not None)
         self._failed(replica, code, message, now)
 
     def _failed(self, replica: Replica, code: str, message: str, now: float) -> None:
@@ -196,6 +203,7 @@ class Machine:
             if event.verdict is Verdict.READY and event.deep:
                 self._enter(process, Phase.READY, now)
                 process.ready_at = process.heard_at = now
+                process.loras = event.loras
                 process.next_deep = now + self.rules.deep_every
                 replica.code = replica.message = replica.log_tail = ""
                 self._remember(replica, process, "one real token came out")
@@ -230,6 +238,9 @@ class Machine:
             if replica.process:
                 replica.process.load, replica.process.idle = None, False
 
+    def _handle_weights(self, event: WeightsSeen, now: float) -> None:
+        self._weights = event if event.whole is not None else replace(event, whole=self._weights.whole)
+
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def _decide(self, replica: Replica, now: float) -> None:
@@ -239,7 +250,8 @@ class Machine:
         2. no process: forget it, wait, or start it
         3. spawning: wait for the outcome, whatever was decided since
         4. ending: escalate when the grace is over
-        5. it runs and is not wanted, or at another generation: drain it if it was ready, else end it
+        5. it runs and is not wanted, or at another generation: drain it if it was ready, else end it; one that is ready serves on
+           until the weights of the other generation are there
         6. draining and wanted again at this generation: it is simply ready again
         7. starting: end it at its deadline (a failure), not before; else look at it
         8. ready: look at it now and then; replace it when it was silent for too long, or gives no token though asked twice
@@ -255,7 +267,7 @@ class Machine:
             self._escalate(replica, process, now)
             return
         wanted = replica.wanted
-        keep = not self.wanted_known or (wanted is not None and wanted.run and wanted.generation == process.generation)
+        keep = not self.wanted_known or (wanted is not None and wanted.run and self._serves(process, wanted))
         if not keep:  # 5
             self._wind_down(replica, process, now)
             return
@@ -271,7 +283,15 @@ class Machine:
         if replica.wanted is None:
             del self.replicas[replica.replica_id]
             self._out.append(Forget(replica_id=replica.replica_id, cause="not wanted any more"))
-        elif replica.wanted.run and not replica.final and now >= replica.retry_at:
+        elif not replica.wanted.run or replica.final:
+            replica.lacks = ""
+        elif lacks := self._lacks(replica.wanted.serve):
+            replica.lacks = lacks
+            replica.code, replica.message = self._weights.fetches.get(lacks, ("", ""))
+        elif replica.lacks:  # they are whole; what was said of them is over
+            replica.lacks = replica.code = replica.message = ""
+            self._decide_without_process(replica, now)
+        elif now >= replica.retry_at:
             self._launch += 1
             replica.attempt += 1
             wanted = replica.wanted
@@ -367,6 +387,16 @@ class Machine:
 
     # --- small steps ----------------------------------------------------------------------------------------------
 
+    def _lacks(self, serve: Serve) -> str:
+        """A version that it needs and this node has not; "": it has all."""
+        whole = self._weights.whole or frozenset()
+        return next((version for version in versions(serve) if version not in whole), "")
+
+    def _serves(self, process: Process, wanted: WantedReplica) -> bool:
+        """Whether this process is what is wanted, or what there is until it can be had."""
+        same = wanted.generation == process.generation
+        return same or (process.phase is Phase.READY and bool(self._lacks(wanted.serve)))
+
     def _process(self, replica_id: str, launch: int) -> Process | None:
         replica = self.replicas.get(replica_id)
         process = replica.process if replica else None
@@ -394,22 +424,7 @@ class Machine:
                 ready_at=process.ready_at or 0.0,
                 context=process.context,
                 slots=process.slots,
+                loras=process.loras,
                 cause=cause,
             )
         )
-
-
-def _death(status: int | None, log: str, *, ready: bool) -> tuple[str, str]:
-    """Code and message for a process that ended by itself. `log`: the end of its log, which goes when the replica goes."""
-    how = (
-        "ended"
-        if status is None
-        else f"was ended by signal {-status}"
-        if status < 0
-        else f"ended with exit code {status}"
-    )
-    told = cause_of(log)
-    says = f" Its log says: {told}." if told else ""
-    if ready:
-        return "engine_died", f"The engine {how} while it served; it is being started again.{says}"
-    return "engine_start_failed", f"The engine {how} before it was ready.{says or ' Its log says nothing of why.'}"

@@ -24,11 +24,8 @@ log = logging.getLogger(__name__)
 
 def problems(config: Config, *, joined: bool) -> dict[str, tuple[str, str]]:
     """Module to (code, message) of what keeps it from running on this node, whatever its roles say."""
-    found = {Module.DATA.value: ("not_in_this_version", "The mirror comes with a later version of llmgw.")}
     controller = _controller_problem(config) if joined else None
-    if controller:
-        found[Module.CONTROLLER.value] = controller
-    return found
+    return {Module.CONTROLLER.value: controller} if controller else {}
 
 
 def _controller_problem(config: Config) -> tuple[str, str] | None:

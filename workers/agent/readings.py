@@ -48,7 +48,7 @@ class Readings:
                     next_hardware = now + HARDWARE_EVERY
                     self.hardware = await asyncio.to_thread(probe.hardware, self._config.data, self._cards)
                     self.card_memory = self._cards.engines()
-                    self.builds = tuple(engine.build() for engine in self._agent.engines.values())
+                    self.builds = await asyncio.to_thread(self._builds)
                 if now >= next_memory or changed:
                     next_memory = now + MEMORY_EVERY
                     self.memory, self.cpu = await asyncio.to_thread(self._use.read, pids, now)
@@ -57,6 +57,10 @@ class Readings:
             except Exception:
                 log.exception("readings_failed")
             await asyncio.sleep(TICK)
+
+    def _builds(self) -> tuple[EngineBuild, ...]:
+        """Reads large files the first time."""
+        return tuple(engine.build() for engine in self._agent.engines.values())
 
     def _lasting(self) -> tuple[object, ...]:
         """What the controllers should hear of at once; the rest can wait for the next heartbeat."""

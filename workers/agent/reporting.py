@@ -24,13 +24,16 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.snapshot import Snapshot
 from workers.agent import address
-from workers.agent.events import InferenceSwitched, WantedArrived
+from workers.agent.events import InferenceSwitched, WantedArrived, WeightsSeen
+from workers.agent.fetch_plan import words
+from workers.agent.fetching import Fetching
 from workers.agent.link import Link, LinkError, NodeRemoved
 from workers.agent.loop import Agent
 from workers.agent.modules import Modules
 from workers.agent.node_map import NodeMap
 from workers.agent.readings import Readings
 from workers.agent.shipping import Shipping
+from workers.agent.sources import NodeCalls
 from workers.agent.weights import Holdings
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,7 @@ class Reporter:
         boot_id: str,
         node_map: NodeMap,
         modules: Modules,
+        calls: NodeCalls,
     ) -> None:
         self._config, self._agent, self._link = config, agent, link
         self._node_id, self._boot_id = node_id, boot_id
@@ -66,7 +70,11 @@ class Reporter:
         self.shipping = Shipping(config.usage, link, removed=self.removed.set)
         self._address: str | None = None
         self._heartbeat = config.heartbeat  # as the controllers said last
-        self.holdings = Holdings(news=agent.report_now.set)
+        self.holdings = Holdings(news=agent.report_now.set, store=agent.store, seen=self._weights_seen)
+        self.fetching = Fetching(
+            config, agent.store, link, calls, used=agent.machine.used, data=lambda: modules.runs(Module.DATA),
+            news=self._weights_seen, changed=self.holdings.hurry,
+        )  # fmt: skip
         self._snapshot_mark = files.mark(config.snapshot_file)
         self._snapshot_version = self._held_snapshot()
         self._snapshot_wanted = asyncio.Event()
@@ -143,6 +151,7 @@ class Reporter:
             self._unkept = True
         else:
             self._unkept = False
+        self.fetching.take(wanted)
         self._agent.handle(WantedArrived(replicas=wanted.replicas))
         self._look_at_snapshot()
         if self._told_cloud != self._snapshot_cloud:
@@ -169,7 +178,14 @@ class Reporter:
             map_version=self._map.version,
             weights_mark=self.holdings.mark,
             weights=self.holdings.to_tell,
+            fetches=self.fetching.reports(),
         )
+
+    def _weights_seen(self) -> None:
+        """Other weights are here, or some are on their way: replicas may wait for them, and the controllers hear of it."""
+        told = {report.version: (report.code, words(report)) for report in self.fetching.reports()}
+        self._agent.handle(WeightsSeen(whole=self.holdings.whole, fetches=told))
+        self._agent.report_now.set()
 
     def _with_use(self, report: ReplicaReport) -> ReplicaReport:
         if report.pid is None:

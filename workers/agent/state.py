@@ -73,6 +73,7 @@ class Process:
     ready_at: float | None = None
     context: int | None = None
     slots: int | None = None
+    loras: tuple[int, ...] = ()  # the engine's numbers of `serve.adapters`
     since: float = 0.0  # when the phase began
     asked_at: float | None = None  # the look that has no answer yet
     next_probe: float = 0.0
@@ -106,8 +107,15 @@ class Replica:
     message: str = ""
     log_tail: str = ""
     final: bool = False
+    lacks: str = ""  # version of its weights that is to be fetched first
     last_used_at: float | None = None
 
     @property
     def run(self) -> bool:
         return self.wanted is not None and self.wanted.run
+
+
+def versions(serve: Serve) -> tuple[str, ...]:
+    """What it needs of this node's store: its weights' version and those of its adapters."""
+    found = (serve.weights.version, *(item.weights.version for item in serve.adapters))
+    return tuple(dict.fromkeys(version for version in found if version))

@@ -33,6 +33,7 @@ class Intent:
     ready_at: float | None = None
     context: int | None = None
     slots: int | None = None
+    loras: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class IntentStore:
             self._intents[intent.replica_id] = intent
             self._write()
 
-    def change(self, replica_id: str, **changes: int | float | None) -> None:
+    def change(self, replica_id: str, **changes: int | float | tuple[int, ...] | None) -> None:
         with self._lock:
             if replica_id in self._intents:
                 self._intents[replica_id] = replace(self._intents[replica_id], **changes)  # type: ignore[arg-type]
@@ -89,8 +90,8 @@ class IntentStore:
 
 
 class WantedStore:
-    """The last answer of a controller. Written when the wanted replicas or the node's roles are new; the map has its own
-    file."""
+    """The last answer of a controller. Written when the wanted replicas, the node's roles or its orders to fetch are new; the
+    map has its own file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -105,7 +106,7 @@ class WantedStore:
             return None
 
     def write(self, wanted: Wanted) -> None:
-        told = wanted.replicas, wanted.roles
+        told = wanted.replicas, wanted.roles, wanted.fetches
         if told != self._written:
             files.write_json(self._path, to_dict(replace(wanted, map=None)))
             self._written = told

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster.domain.states import ReplicaState
-from cluster.wire import LocalEngine, ReplicaReport, StartingReplica
-from workers.agent.state import Phase, Replica, Rules
+from cluster.wire import LocalAdapter, LocalEngine, ReplicaReport, StartingReplica
+from workers.agent.state import Phase, Process, Replica, Rules, versions
 
 
 def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
@@ -28,9 +28,28 @@ def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
                     context=process.context or process.serve.context,
                     served_name=process.serve.model,
                     leaving=process.phase is Phase.READY and process.leave_at is not None,
+                    adapters=_adapters(process),
                 )
             )
     return tuple(out)
+
+
+def _adapters(process: Process) -> tuple[LocalAdapter, ...]:
+    """By number where the engine has given some, else by name."""
+    loras: tuple[int | None, ...] = process.loras or (None,) * len(process.serve.adapters)
+    return tuple(
+        LocalAdapter(name=item.name, weights=item.weights.name, id=number)
+        for item, number in zip(process.serve.adapters, loras, strict=False)
+    )
+
+
+def used(replicas: Iterable[Replica]) -> frozenset[str]:
+    """Versions of weights that an engine has open, or that one is to begin with."""
+    found: set[str] = set()
+    for replica in replicas:
+        found |= set(versions(replica.process.serve)) if replica.process is not None else set()
+        found |= set(versions(replica.wanted.serve)) if replica.wanted is not None else set()
+    return frozenset(found)
 
 
 def starting(replicas: Iterable[Replica], rules: Rules) -> tuple[StartingReplica, ...]:
@@ -58,6 +77,8 @@ def state(replica: Replica, rules: Rules) -> ReplicaState:
             return ReplicaState.STOPPED
         if replica.final:
             return ReplicaState.FAILED
+        if replica.lacks:
+            return ReplicaState.FETCHING
         stuck = replica.failures >= rules.failures_to_backoff
         return ReplicaState.BACKOFF if stuck else ReplicaState.STARTING
     if process.phase is Phase.READY:

@@ -12,14 +12,16 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 import orjson
 
 from catalog.domain.facts import shard_names
-from cluster.wire import Heartbeat, Serve, Wanted, WeightsReport
+from catalog.mirror.store import Store
+from cluster.wire import Heartbeat, Serve, Wanted, Weights, WeightsReport
+from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 from workers.agent.patience import Patient
 
@@ -67,38 +69,68 @@ def find(path: str) -> Found | Absent:
 
 
 def problem(serve: Serve) -> tuple[str, str] | None:
-    """Code and message, if the weights are not there as the controllers know them.
+    """Code and message, if the weights or an adapter are not there as the controllers know them.
 
     1. `weights_missing`    no such file, or this user cannot read it
     2. `weights_changed`    no regular file (a folder is right for vLLM only), or of another size
     """
-    path, size = serve.weights.path, serve.weights.size
+    wrong = _problem(serve, serve.weights, "weights", cure="change the model's path")
+    for adapter in serve.adapters:
+        wrong = wrong or _problem(serve, adapter.weights, f"adapter {adapter.name}", cure="remove the adapter")
+    return wrong
+
+
+def _problem(serve: Serve, weights: Weights, what: str, *, cure: str) -> tuple[str, str] | None:
+    path, size = weights.path, weights.size
+    are, have = ("are", "have") if what == "weights" else ("is", "has")
     found = find(path)
     if isinstance(found, Absent):  # 1
         if not found.reason:
-            text = f"The weights {found.path} cannot be read by the user that runs llmgw: change their mode."
+            text = f"The {what} {found.path} cannot be read by the user that runs llmgw: change the mode."
         else:
-            text = (
-                f"The weights {found.path} are not there ({found.reason}): bring them back, or change the model's path."
-            )
+            text = f"The {what} {found.path} {are} not there ({found.reason}): bring the file back, or {cure}."
         return "weights_missing", text
     if found.folder and serve.engine == "vllm":
         return None
     if not found.regular:  # 2
-        return "weights_changed", f"The weights {path} are no regular file: name the file itself."
-    if size and found.size != size:  # 2
+        return "weights_changed", f"The {what} {path} {are} no regular file: name the file itself."
+    if size and found.size != size and not weights.version:  # 2; a version's files were checked when they came
         there, wanted = format_bytes(found.size), format_bytes(size)
-        message = f"The weights {path} have {there} ({found.size} bytes) instead of {wanted} ({size} bytes): "
-        return "weights_changed", message + "bring the right file back, or add the model anew."
+        message = f"The {what} {path} {have} {there} ({found.size} bytes) instead of {wanted} ({size} bytes): "
+        return "weights_changed", message + "bring the right file back, or add it anew."
     return None
+
+
+def placed(serve: Serve, store: Store) -> Serve:
+    """The same with the paths on this node of what lies in its store; notes that it is used. Raises Refused `weights_missing`."""
+
+    def at(version: str, path: str) -> str:
+        found = store.path(version, path)
+        if found is None:
+            text = f"The weights {version} are not whole on this node any more, or have no file {path[:200]!r}: they are fetched again."
+            raise Refused(Kind.UNAVAILABLE, "weights_missing", text)
+        return str(found)
+
+    def of(item: Weights) -> Weights:
+        return replace(item, path=at(item.version, item.path)) if item.version else item
+
+    projector = serve.projector
+    if projector and serve.weights.version:
+        projector = at(serve.weights.version, projector)
+    adapters = tuple(replace(item, weights=of(item.weights)) for item in serve.adapters)
+    return replace(serve, weights=of(serve.weights), projector=projector, adapters=adapters)
 
 
 class Holdings:
     """What lies here of the weights that the models need: told with a heartbeat by a mark, and whole where the controllers
-    hold another one. Looked at in a thread of its own: a dead network disk hangs. `news`: what is here has changed."""
+    hold another one. Looked at in a thread of its own: a dead network disk hangs. `news`: what is here has changed; `seen`:
+    other versions than before are whole in the `store`."""
 
-    def __init__(self, news: Callable[[], None]) -> None:
-        self._news = news
+    def __init__(
+        self, news: Callable[[], None], *, store: Store | None = None, seen: Callable[[], None] = lambda: None
+    ) -> None:
+        self._news, self._store, self._seen = news, store, seen
+        self._due = 0.0
         self._paths: tuple[str, ...] = ()
         self._patient = Patient(self._look, _NOTHING, name="weights")
         self._looked: _Looked | None = None
@@ -112,23 +144,35 @@ class Holdings:
         sizes = accumulate(len(path.encode()) for path in sorted(good))
         self._paths = tuple(path for path, size in zip(sorted(good), sizes, strict=True) if size <= TOGETHER)[:MOST]
 
+    def hurry(self) -> None:
+        """Something has changed here: look soon."""
+        self._due = 0.0
+
+    @property
+    def whole(self) -> frozenset[str] | None:
+        """Versions that are whole here; None: nothing was looked at yet."""
+        return None if self._looked is None else frozenset(self._looked[2])
+
     async def run(self) -> None:
         """Look each EVERY seconds, and soon when other paths are asked for."""
-        due = 0.0
         while True:
             try:
-                if time.monotonic() >= due or self._looked is None or self._paths != self._looked[0]:
-                    due = time.monotonic() + EVERY
+                if time.monotonic() >= self._due or self._looked is None or self._paths != self._looked[0]:
+                    self._due = time.monotonic() + EVERY
+                    before = self.whole
                     if await asyncio.to_thread(self.look):
                         self._news()
+                    if self.whole != before:
+                        self._seen()
             except Exception:
                 log.exception("weights_look_failed")
             await asyncio.sleep(SOON)
 
     def look(self) -> bool:
         """Look; whether something is new. Blocks for some seconds at most; while a disk hangs, what was told stays told."""
-        looked = self._patient.now() if self._paths else _NOTHING
-        if looked == self._looked or (self._paths and self._patient.late):
+        looks = bool(self._paths) or self._store is not None
+        looked = self._patient.now() if looks else _NOTHING
+        if looked == self._looked or (looks and self._patient.late):
             return False
         self._looked, before = looked, self.mark
         told = [(item.path, item.size, item.folder) for item in looked[1]]
@@ -153,12 +197,14 @@ class Holdings:
 
     def _look(self) -> _Looked:
         paths = self._paths
-        return paths, tuple(_report(path) for path in paths)
+        held = [item.manifest for item in self._store.versions() if item.whole] if self._store is not None else []
+        versions = tuple(WeightsReport(path=item.id, size=item.size) for item in held)
+        return paths, tuple(_report(path) for path in paths) + versions, tuple(item.id for item in held)
 
 
-_Looked = tuple[tuple[str, ...], tuple[WeightsReport, ...]]
-"""The paths that were looked for, and what lies there."""
-_NOTHING: _Looked = ((), ())
+_Looked = tuple[tuple[str, ...], tuple[WeightsReport, ...], tuple[str, ...]]
+"""The paths that were looked for, what lies there and in the store, and the versions that are whole."""
+_NOTHING: _Looked = ((), (), ())
 
 
 def _report(path: str) -> WeightsReport:

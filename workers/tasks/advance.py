@@ -11,11 +11,11 @@ from django.db import InterfaceError, OperationalError
 from llmgw_site.lib.logs import event
 from workers import dispatch, jobs
 from workers.celery import app
-from workers.tasks import serve
+from workers.tasks import bench, serve, update
 
 log = logging.getLogger(__name__)
 
-KINDS = {"serve": serve.KIND}
+KINDS = {"serve": serve.KIND, "update": update.UPDATE, "rollback": update.ROLLBACK, "bench": bench.KIND}
 AT_ONCE = 3
 """Jobs that one worker works at: one fewer than its threads (`llmgw worker`), so that a tick never waits for a job."""
 PAUSE = 1.0

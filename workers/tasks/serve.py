@@ -1,4 +1,5 @@
 """The steps of a serve job: find the weights, check them, read them, offer them, wait for a replica, ask it something.
+Of weights that are fetched the first steps are others (`workers.tasks.serve_fetched`).
 
 Each step bears being begun again after a worker was killed in the middle of it: what is there already is found, not
 made twice.
@@ -17,13 +18,17 @@ from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.services import served, weights
 from cluster import selectors
 from cluster.domain.nowhere import UNFIT
-from cluster.domain.rollout import JobView
-from cluster.domain.states import ReplicaState
+from cluster.domain.rollout import Close, JobView
+from cluster.domain.serving import Hopeless, InUse, patience
+from cluster.domain.states import JobState, ReplicaState
+from cluster.services import demands
+from cluster.wire import Demand
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 from workers import hashing, smoke
 from workers.jobs import Context, Piece
 from workers.jobs import Kind as JobKind
+from workers.tasks import serve_fetched
 
 QUICKSTART = "quickstart"
 """`path` of the model that llmgw brings along."""
@@ -37,6 +42,8 @@ ATTEMPTS = 3
 """Starts of an engine after which the job gives up; the node goes on trying."""
 GIVE_UP = 20.0
 """Seconds that "no node can ever run it" must stand before the job believes it: nodes may just be reporting in."""
+ENOUGH = 30.0
+"""Seconds that others must have used what it needs until the job ends as `waiting`."""
 NEVER = UNFIT | {"no_weights_now"}
 HASH_LOOK = 1.0
 """Seconds to wait for a digest in one look; small files are done in the first."""
@@ -136,20 +143,26 @@ def _profile(given: Mapping[str, Any], facts: ModelFacts) -> dict[str, Any]:
     return {"name": "default", "context": context, "slots": 1 if facts.embeddings else SLOTS, **given}
 
 
-_PROGRESS = {ReplicaState.PENDING: 0.2, ReplicaState.STARTING: 0.5, ReplicaState.BACKOFF: 0.3, ReplicaState.READY: 1.0}
+_PROGRESS = {ReplicaState.PENDING: 0.2, ReplicaState.FETCHING: 0.25, ReplicaState.BACKOFF: 0.3, ReplicaState.STARTING: 0.6,
+             ReplicaState.READY: 1.0}  # fmt: skip
 
 
 def wait(context: Context) -> Piece:
-    """Until one replica is ready. What the engine says when it cannot start is shown, and ends the job."""
-    model_id = str(context.job.found("add")["model_id"])
+    """Until one replica is ready. What the engine says when it cannot start is shown, and ends the job; so does a reason that
+    no waiting mends. Where others use the cards the job ends as `waiting`: the model starts by itself once there is room.
+    One on demand is asked for, as its first request would."""
+    model_id = _model_id(context.job)
     now = selectors.database_now()
-    _, statuses = selectors.statuses(selectors.world(now), now)
+    world = selectors.world(now)
+    _, statuses = selectors.statuses(world, now)
     status = statuses.get(model_id)
     if status is None or not status.enabled:
         what = "was removed" if status is None else "was disabled"
         raise Refused(Kind.CONFLICT, "model_not_wanted", f"the model {what} while the job waited for it")
-    rows = selectors.replicas_of(model_id)
-    if any(row.run and row.state == ReplicaState.READY for row in rows):
+    if status.code == "model_at_rest":
+        demands.asked(Demand(model=status.name), now=now)
+    rows = [row for row in selectors.replicas_of(model_id) if row.run]
+    if any(row.state == ReplicaState.READY for row in rows):
         return Piece(done=True, detail="a replica is ready")
     for row in rows:
         if row.state == ReplicaState.FAILED or (row.state == ReplicaState.BACKOFF and row.attempt >= ATTEMPTS):
@@ -161,19 +174,33 @@ def wait(context: Context) -> Piece:
             )
     if any(row.state == ReplicaState.STARTING for row in rows):
         smoke.prepare(name=_key_name(context.job), model=status.name)
-    data: dict[str, Any] = {}
-    if status.code in NEVER:
-        data = {"never_since": context.data.get("never_since", now)}
-        if now - data["never_since"] > GIVE_UP:
-            raise Refused(Kind.UNAVAILABLE, status.code, status.reason)
-    progress = max((_PROGRESS.get(ReplicaState(row.state), 0.1) for row in rows), default=0.1)
-    return Piece(progress=progress, detail=status.reason, data=data, again_in=0.5)
+    coming = bool(rows) or any(claim.model_id == model_id for claim in world.claims)
+    then = patience(
+        status.code, never=NEVER, coming=coming, since=context.data.get("since", {}), now=now, give_up=GIVE_UP, enough=ENOUGH
+    )  # fmt: skip
+    if isinstance(then, Hopeless):
+        raise Refused(Kind.UNAVAILABLE, status.code, status.reason)
+    if isinstance(then, InUse):
+        text = f"{status.name} is in the catalogue and starts by itself once there is room: {status.reason}"
+        return Piece(detail=status.reason, end=Close(JobState.WAITING, status.code, text))
+    progress = max((_PROGRESS.get(ReplicaState(row.state), 0.1) + _fetched(row) for row in rows), default=0.1)
+    return Piece(progress=progress, detail=status.reason, data={"since": dict(then.since)}, again_in=0.5)
+
+
+def _fetched(row: Any) -> float:
+    """How far its node has got with its weights, as a part of the way to the next state."""
+    if row.state != ReplicaState.FETCHING:
+        return 0.0
+    version = row.serve["weights"].get("version")
+    told = next((item for item in row.node.fetches or () if item["version"] == version), None)
+    way = _PROGRESS[ReplicaState.STARTING] - _PROGRESS[ReplicaState.FETCHING]
+    return float(way * min(1.0, told["there"] / told["size"])) if told and told["size"] else 0.0
 
 
 def ask(context: Context) -> Piece:
     """One real answer: through the client listener, or, where no edge runs on this machine, from a node with a replica."""
     name = str(context.job.args["name"])
-    model = catalog.models_with_profiles().filter(id=context.job.found("add")["model_id"]).first()
+    model = catalog.models_with_profiles().filter(id=_model_id(context.job)).first()
     if model is None:
         raise Refused(Kind.CONFLICT, "model_not_wanted", "the model was removed before it could be asked")
     until = time.monotonic() + SMOKE_TRY
@@ -208,22 +235,27 @@ def ask(context: Context) -> Piece:
     )
 
 
+def _model_id(job: JobView) -> str:
+    return str((job.found("add") or job.found("catalogue"))["model_id"])
+
+
 def _key_name(job: JobView) -> str:
     return f"smoke {job.id}"
 
 
 def result(job: JobView) -> dict[str, Any]:
     """What the job came to."""
-    return {"model": job.args["name"], "model_id": job.found("add")["model_id"], **job.found("smoke")}
+    return {"model": job.args["name"], "model_id": _model_id(job), **job.found("smoke")}
 
 
 def cleanup(job: JobView) -> None:
-    """Nothing stays behind: not even the key of a test that was cut off."""
+    """Nothing stays behind: not even the key of a test that was cut off, nor what a cancelled job began to fetch."""
     smoke.revoke(name=_key_name(job))
+    serve_fetched.cleanup(job)
 
 
 KIND = JobKind(
-    steps={"find": find, "verify": verify, "read": read, "add": add, "wait": wait, "smoke": ask},
+    steps={"find": find, "verify": verify, "read": read, "add": add, **serve_fetched.STEPS, "wait": wait, "smoke": ask},
     result=result,
     cleanup=cleanup,
 )

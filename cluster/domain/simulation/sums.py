@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from cluster.domain.amounts import cards_of, of_shares
 from cluster.domain.board import Board
 from cluster.domain.room import card_margin, holds_room, margin
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import REPLICA_LOADING, ReplicaState
 from cluster.domain.types import Claim, NodeView, ProfileView, ReplicaView, ScopeView, Share
 
 OUT = frozenset({ReplicaState.LOST, ReplicaState.FAILED})
-_LOADING = frozenset({ReplicaState.PENDING, ReplicaState.STARTING, ReplicaState.BACKOFF})
 _ENGINE = frozenset({ReplicaState.READY, ReplicaState.DRAINING})
 
 
@@ -41,7 +40,7 @@ def free_of(board: Board, node: NodeView, *, without: Iterable[ReplicaView] = ()
         if replica.id in gone:
             back += sum(share.memory for share in mine) if replica.state in _ENGINE else 0
         elif holds_room(replica):
-            held += [(share, replica.state in _LOADING) for share in mine]
+            held += [(share, replica.state in REPLICA_LOADING) for share in mine]
     for claim in board.claims:
         if claim.model_id != kept_for:
             held += [(share, True) for share in claim.shares if share.node_id == node.id]

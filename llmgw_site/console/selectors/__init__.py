@@ -1,8 +1,9 @@
 """Reads that span the apps: what overview, jobs and chat show, each in a fixed number of queries, as frozen views."""
 
+from llmgw_site.console.selectors.adapters import ModelAdapters
 from llmgw_site.console.selectors.chat import chat_models, first_project, live_keys
 from llmgw_site.console.selectors.cluster import Cluster, cluster
-from llmgw_site.console.selectors.jobs import job, jobs, open_jobs
+from llmgw_site.console.selectors.jobs import count_open_jobs, job, jobs, open_jobs
 from llmgw_site.console.selectors.models import ModelCard, ModelRow, model_card, model_row, replicas_words
 from llmgw_site.console.selectors.nodes import MAINTENANCE, Machine, Machines, machines, open_tokens
 from llmgw_site.console.selectors.quotas import (
@@ -16,6 +17,7 @@ from llmgw_site.console.selectors.quotas import (
 )
 from llmgw_site.console.selectors.requests import Minute, minutes
 from llmgw_site.console.selectors.setup import SetupPage, SetupRow, setup
+from llmgw_site.console.selectors.weights import ModelWeights
 
 __all__ = [
     "MAINTENANCE",
@@ -23,8 +25,10 @@ __all__ = [
     "Machine",
     "Machines",
     "Minute",
+    "ModelAdapters",
     "ModelCard",
     "ModelRow",
+    "ModelWeights",
     "QuotaField",
     "QuotaPage",
     "QuotaRow",
@@ -32,6 +36,7 @@ __all__ = [
     "SetupRow",
     "chat_models",
     "cluster",
+    "count_open_jobs",
     "find_scope",
     "first_project",
     "job",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalog.models import ApiKey, Project
+from catalog.models import Adapter, ApiKey, Project
 from llmgw_site.console.selectors.cluster import cluster
 
 
@@ -19,19 +19,25 @@ def live_keys(*, name: str, created_by: str) -> list[ApiKey]:
 
 
 def chat_models() -> list[dict[str, Any]]:
-    """Models that could be chatted with, those that answer now first: name, ready, state, why, facts."""
+    """Models that could be chatted with, and their adapters, those that answer now first: name, ready, state, why, facts."""
     found = []
+    named: dict[str, list[str]] = {}
+    for model_id, name in Adapter.objects.order_by("name").values_list("model_id", "name"):
+        named.setdefault(model_id, []).append(name)
     for model in cluster().models:
         answers = model.state == "external" or model.status.ready > 0
         ready = answers and model.status.enabled and not model.embeddings
         facts = [model.engine, f"context {model.context:,} tokens" if model.context else ""]
-        found.append(
-            {
-                "name": model.name,
-                "ready": ready,
-                "state": "embeddings only" if model.embeddings else model.state,
-                "why": "it answers /v1/embeddings, not chats" if model.embeddings else model.status.reason,
-                "facts": " · ".join(fact for fact in facts if fact),
-            }
-        )
+        entry = {
+            "name": model.name,
+            "ready": ready,
+            "state": "embeddings only" if model.embeddings else model.state,
+            "why": "it answers /v1/embeddings, not chats" if model.embeddings else model.status.reason,
+            "facts": " · ".join(fact for fact in facts if fact),
+        }
+        found.append(entry)
+        for name in named.get(model.id, ()):
+            found.append(
+                {**entry, "name": name, "facts": " · ".join(filter(None, [f"adapter of {model.name}", *facts]))}
+            )
     return sorted(found, key=lambda item: (not item["ready"], item["name"]))

@@ -20,6 +20,10 @@ def open_jobs(limit: int = RUNNING_SHOWN) -> tuple[JobView, ...]:
     return jobs_of(Job.objects.filter(state__in=OPEN).order_by("-created_at", "-id")[:limit])
 
 
+def count_open_jobs() -> int:
+    return Job.objects.filter(state__in=OPEN).count()
+
+
 def jobs_of(rows: Iterable[Job]) -> tuple[JobView, ...]:
     """These jobs with their steps: one query more."""
     found = list(rows)
@@ -30,7 +34,8 @@ def jobs_of(rows: Iterable[Job]) -> tuple[JobView, ...]:
 
 
 def jobs(*, state: str = "", offset: int = 0, limit: int = 25) -> tuple[tuple[JobView, ...], int]:
-    """A page of all jobs, newest first, and how many there are: three queries. `state`: open, done, failed, cancelled."""
+    """A page of all jobs, newest first, and how many there are: three queries. `state`: open, done, failed, waiting,
+    cancelled."""
     rows = Job.objects.all()
     if state:
         rows = rows.filter(state__in=OPEN if state == "open" else (state,))

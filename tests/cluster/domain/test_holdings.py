@@ -34,6 +34,13 @@ def test_what_a_node_tells_of_a_path(found: Lie | None, size: int, changed_at: f
     assert (sought.name in made.has, sought.name in made.lacks) == (has, lacks)
 
 
+def test_a_version_is_never_lacked_for_the_node_fetches_it() -> None:
+    version = Sought(path="ver_00000000", fetched=True, changed_at=NOW)
+    for told, has in (({}, False), ({"ver_00000000": Lie(size=5)}, True), ({"ver_00000000": Lie()}, False)):
+        made = holding(told, [version], NOW)
+        assert (version.name in made.has, version.name in made.lacks) == (has, False)
+
+
 def test_two_models_with_other_weights_at_one_path_are_told_apart() -> None:
     small, large = Sought(path="/m", size=5), Sought(path="/m", size=9)
     assert holding({"/m": Lie(size=9)}, [small, large], NOW) == Holding(

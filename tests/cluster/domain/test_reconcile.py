@@ -178,6 +178,14 @@ def test_case_4_of_several_replicas_one_is_replaced_after_the_other() -> None:
     assert len(world.replicas) == 3
 
 
+def test_case_4_of_two_definitions_that_are_both_over_the_later_one_serves_until_the_newest_does() -> None:
+    """A second adapter is added before the replica with the first has taken the place of the one without."""
+    model, node = a_model(), a_node(memory=64 * GIB)
+    replicas = tuple(a_replica(model, node, slot=n, id=f"rep_{n}", digest=f"d{n}") for n in range(2))
+    plan = reconcile(World(models=(newer(model),), nodes=(node,), replicas=replicas), NOW)
+    assert [op.replica_id for op in plan.ops if isinstance(op, Stop)] == ["rep_0"]
+
+
 def test_case_5_replicas_are_spread_and_each_gets_a_slot_of_its_own() -> None:
     model = a_model(base=3)
     world = World(models=(model,), nodes=tuple(a_node(name) for name in "abc"))

@@ -212,6 +212,11 @@ def weighty(room: Room, **there: int) -> list[bool]:
         ({"disk_free": None}, {"x": 9}, [False, False]),
         ({"disk_free": 4 * GIB}, {"x": 1}, [True, True]),  # promised to others
         ({"disk_free": 4 * GIB}, {"w": 4}, [False, True]),  # comes once for all who run it
+        ({"disk_free": 5 * GIB, "fetching": {"w": GIB}}, {"w": 4}, [False, False]),  # most of it is there
+        ({"disk_free": 5 * GIB, "fetching": {"w": GIB + 1}}, {"w": 4}, [False, True]),
+        ({"disk_free": 5 * GIB, "fetching": {"x": GIB + 1}}, {}, [True, True]),  # it keeps that for others
+        ({"disk_free": 9 * GIB, "no_room": {"w": "its limit"}}, {}, [True, False]),
+        ({"disk_free": None, "no_room": {"w": "its limit"}}, {}, [True, False]),
         ({"disk_free": 0, "weights": frozenset({"w"})}, {}, [False, True]),
         ({"disk_free": 4 * GIB, "weights": frozenset({"x"})}, {"x": 9}, [False, False]),
     ],

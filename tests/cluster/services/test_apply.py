@@ -171,14 +171,14 @@ def test_a_tick_costs_the_same_queries_however_large_the_cluster_is(
 ) -> None:
     a_model_row("one", profile={"memory": 1000})
     tick()
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(11):
         selectors.statuses(selectors.world(1.0), 1.0)
         selectors.database_now()
     for n in range(10):
         a_model_row(f"m{n}", profile={"memory": 1000})
         Machine().heartbeat()
     tick()
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(11):
         selectors.statuses(selectors.world(1.0), 1.0)
         selectors.database_now()
 

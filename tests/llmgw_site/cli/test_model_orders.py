@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from catalog.models import Model, Profile
+from catalog.services import served
 from cluster.models import ModelStanding, Replica
 from tests.cluster.rows import a_model_row, a_ready_replica, tick
 from tests.llmgw_site.cli.conftest import Llmgw
+from tests.rows import ACTOR, a_model, a_version
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -99,6 +103,21 @@ def test_the_list_says_how_each_model_stands(llmgw: Llmgw) -> None:
     assert "1/1 ready" in listed["small"]
     assert "at rest" in listed["sleepy"]
     assert "0/1 ready, too_little_memory" in listed["huge"]
+
+
+def test_fetched_weights_are_listed_and_shown_with_their_commit_and_quantization(llmgw: Llmgw) -> None:
+    a_model_row("plain")
+    assert "WEIGHTS" not in llmgw("model", "list").out.upper().splitlines()[0]
+    old, new = a_version(), a_version(commit="d" * 40)
+    model = a_model("fetched", version=old)
+    served.update(actor=ACTOR, model=model, version=new, previous=old)
+    listed = {line.split()[0]: line for line in llmgw("model", "list").out.splitlines() if line.strip()}
+    assert "acme/tiny-GGUF dddddddd Q4_K_M" in listed["fetched"]
+    shown = llmgw("model", "show", "fetched").out
+    assert re.search(r"version +acme/tiny-GGUF dddddddd Q4_K_M", shown)
+    assert re.search(r"previous +acme/tiny-GGUF cccccccc Q4_K_M", shown)
+    assert "previous" not in llmgw("model", "show", "plain").out
+    assert llmgw("model", "show", "fetched", "--json").json["version"]["commit"] == "d" * 40
 
 
 def test_a_model_is_added_with_its_scaling_and_class(llmgw: Llmgw) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from cluster.models import Job
+from cluster.services import jobs
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
+from tests.rows import a_user
 
 pytestmark = pytest.mark.django_db
 
@@ -56,3 +59,52 @@ def test_a_registry_that_does_not_answer_is_told_on_the_page(stocked_hub: Hub, a
     page = admin.get("/admin/registry?search=x").content.decode()
     assert "The registry did not answer" in page
     assert "registry_answer_bad" in page
+
+
+def test_each_file_has_a_form_that_opens_the_job_and_leads_to_it(stocked_hub: Hub, admin: Client) -> None:
+    Machine("one").heartbeat()
+    page = admin.get("/admin/registry/org/tiny-GGUF").content.decode()
+    assert page.count("Fetch and serve") == 2
+    assert 'name="name" required maxlength="128" autocomplete="off" value="tiny"' in page
+    commit = stocked_hub.repos["org/tiny-GGUF"].head
+    form = {"commit": commit, "file": "tiny-Q8_0.gguf", "name": "mine", "way": "processor", "on_demand": "1"}
+    answer = admin.post("/admin/registry/org/tiny-GGUF", form)
+    job = Job.objects.get()
+    assert (answer.status_code, answer.headers["location"]) == (302, f"/admin/jobs/{job.pk}")
+    assert (job.kind, job.subject, job.actor) == ("serve", "mine", "user:root")
+    assert job.args == {
+        "name": "mine", "source": [f"org/tiny-GGUF@{commit}"], "file": "tiny-Q8_0.gguf", "way": "processor", "replicas": 1,
+        "on_demand": True,
+    }  # fmt: skip
+    assert "Look at the source" in admin.get(f"/admin/jobs/{job.pk}").content.decode()
+
+
+def test_a_form_that_is_refused_stays_as_it_was_filled_in(stocked_hub: Hub, admin: Client) -> None:
+    Machine("one").heartbeat()
+    form = {"file": "tiny-Q8_0.gguf", "name": "two words", "way": "processor", "on_demand": "1"}
+    answer = admin.post("/admin/registry/org/tiny-GGUF", form)
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert "it begins with a letter or digit" in page
+    assert 'value="two words"' in page
+    assert page.count('<details class="lg-serve" open>') == 1
+    assert not Job.objects.exists()
+
+
+def test_who_may_only_look_has_no_form_and_cannot_open_a_job(stocked_hub: Hub, client: Client) -> None:
+    Machine("one").heartbeat()
+    client.force_login(a_user("ann", "catalog.add_model", "cluster.view_node"))
+    assert "Fetch and serve" not in client.get("/admin/registry/org/tiny-GGUF").content.decode()
+    answer = client.post("/admin/registry/org/tiny-GGUF", {"file": "tiny-Q8_0.gguf", "name": "m", "way": "processor"})
+    assert answer.status_code == 403
+    assert not Job.objects.exists()
+
+
+def test_the_sidebar_counts_jobs_that_have_not_ended_and_live_pages_keep_the_number(admin: Client) -> None:
+    badge = '<span class="lg-badge num" data-open-jobs title="have not ended yet"'
+    assert f"{badge} hidden></span>" in admin.get("/admin/registry").content.decode()
+    for name in ("a", "b"):
+        job = jobs.open(kind="serve", subject=name, args={"name": name}, actor="t")
+    assert f"{badge}>2</span>" in admin.get("/admin/registry").content.decode()
+    for page in ("/admin/jobs?parts=1", f"/admin/jobs/{job.pk}?parts=1"):
+        assert admin.get(page).headers["X-Llmgw-Open-Jobs"] == "2"

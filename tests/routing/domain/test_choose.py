@@ -70,6 +70,14 @@ def test_the_nearest_to_ready_says_why() -> None:
     assert refused.retry_after == 3
 
 
+def test_a_model_whose_weights_are_on_their_way_says_how_far_they_are() -> None:
+    waiting = tuple(Waiting(state=state, message=f"m-{state}") for state in ("pending", "fetching", "failed"))
+    refused = pick(route(waiting=waiting))
+    assert isinstance(refused, Refused)
+    assert "its weights are being fetched (m-fetching)" in refused.message
+    assert (refused.retry_after, refused.extra) == (10.0, {"state": "fetching"})
+
+
 def test_without_any_replica_the_controllers_reason_is_told() -> None:
     refused = pick(route(code="no_room", reason="no node has 40 GiB free"))
     assert isinstance(refused, Refused)

@@ -85,6 +85,7 @@ def test_of_what_another_node_tells_nothing_stays_that_could_do_harm() -> None:
     [
         ("ready", Works.WORKS),
         ("starting", Works.UNKNOWN),
+        ("fetching", Works.UNKNOWN),
         ("pending", Works.UNKNOWN),
         ("backoff", Works.UNKNOWN),
         ("hibernating", Works.UNKNOWN),  # of a newer version

@@ -24,6 +24,7 @@ def placed(*states: str) -> tuple[Placed, ...]:
         ({"placed": placed("lost", "ready")}, False),
         ({"placed": placed("pending")}, False),
         ({"placed": placed("starting")}, False),
+        ({"placed": placed("fetching")}, False),
         ({"placed": placed("backoff")}, False),  # its node tries again, whoever asks
         ({"placed": placed("draining")}, False),
         ({"code": "model_not_wanted"}, False),

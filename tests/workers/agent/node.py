@@ -23,10 +23,12 @@ import httpx
 import orjson
 import uvicorn
 
+from catalog.domain.manifests import Manifest
 from cluster.domain import signing
 from cluster.domain.modules import ModuleMap
 from cluster.wire import (
     EnginesFile,
+    FetchOrder,
     Heartbeat,
     Load,
     LocalEngine,
@@ -77,6 +79,9 @@ class Controller:
         self.heartbeat = 0.1
         self.map: ModuleMap | None = None
         self.roles: tuple[str, ...] | None = None
+        self.fetches: tuple[FetchOrder, ...] = ()
+        self.kept: tuple[str, ...] | None = None
+        self.manifests: dict[str, Manifest] = {}
         self.connections = 0  # websockets that stand
         self._nudges: list[tuple[Any, asyncio.AbstractEventLoop]] = []
         self._seen = signing.Seen()
@@ -161,11 +166,14 @@ class Controller:
             wanted = Wanted(
                 server_time=time.time(), snapshot_version=self.snapshot_version, replicas=self.wanted,
                 heartbeat=self.heartbeat, roles=self.roles, map_version=self.map.version if self.map else "",
-                map=self.map if self.map and self.map.version != held else None,
+                map=self.map if self.map and self.map.version != held else None, fetches=self.fetches, kept=self.kept,
             )  # fmt: skip
             return 200, orjson.dumps(to_dict(wanted))
         if path.endswith("/certificate"):
             return 503, b"{}"
+        if path.endswith("/manifest"):
+            found = self.manifests.get(httpx.QueryParams(query).get("version", ""))
+            return (200, orjson.dumps(found.as_dict())) if found else (404, b'{"error": {"code": "version_unknown"}}')
         if path.endswith("/snapshot"):
             have = httpx.QueryParams(query).get("have")
             return (304, b"") if have == self.snapshot_version else (200, self.snapshot)

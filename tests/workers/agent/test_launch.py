@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cluster.wire import CardReport, EngineBuild, Serve, Weights
+from catalog.mirror.store import Store
+from cluster.wire import AdapterFile, CardReport, EngineBuild, Serve, Weights
 from llmgw_site.lib.config import Config, load
 from llmgw_site.lib.units import GIB
+from tests.routing.gateway.stored import VERSION, put
 from tests.workers.agent.node import stop_engines
 from workers.agent import process
+from workers.agent import weights as weights_of
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.events import Spawn
 from workers.agent.launch import Starter, StartRefused, room_on_cards, visible
@@ -32,7 +36,7 @@ def serve(path: Path, **changes: object) -> Serve:
 
 def starter(config: Config) -> Starter:
     config.data.mkdir(exist_ok=True)
-    return Starter(config, {"llama.cpp": LlamaCpp()}, IntentStore(config.data / "intents.json"))
+    return Starter(config, {"llama.cpp": LlamaCpp()}, IntentStore(config.data / "intents.json"), Store(config.store))
 
 
 def order(wanted: Serve, replica_id: str = "rep_1") -> Spawn:
@@ -76,7 +80,7 @@ def test_an_engine_that_is_not_installed_says_how_to_install_it(config: Config, 
         def build(self) -> EngineBuild:
             return EngineBuild(kind=self.kind, problem="not installed: install it")
 
-    made = Starter(config, {"llama.cpp": Absent()}, IntentStore(config.data / "i.json"))
+    made = Starter(config, {"llama.cpp": Absent()}, IntentStore(config.data / "i.json"), Store(config.store))
     with pytest.raises(StartRefused, match="install it") as caught:
         made.start(order(serve(weights)), "k")
     assert (caught.value.failure.code, caught.value.failure.final) == ("engine_missing", False)
@@ -129,8 +133,58 @@ def test_f41_a_start_waits_until_its_cards_have_their_memory_back(
     if not short:
         room_on_cards(wanted, (there,))
         return
-    made = Starter(config, {engine: LlamaCpp()}, IntentStore(config.data / "intents.json"))
+    made = Starter(config, {engine: LlamaCpp()}, IntentStore(config.data / "intents.json"), Store(config.store))
     made.cards = lambda: (there,)
     with pytest.raises(StartRefused, match=r"GPU-a has .* free and the engine may take 40\.0 GiB") as caught:
         made.start(order(wanted), "k")
     assert (caught.value.failure.code, caught.value.failure.final) == ("card_memory_taken", False)
+
+
+def test_weights_of_the_store_are_found_there_and_their_use_is_noted(config: Config) -> None:
+    content = {"m.gguf": b"GGUF", "mmproj-F16.gguf": b"eyes"}
+    put(config.store, content)
+    put(config.store, {"a.gguf": b"lora"}, version="ver_0000000002")
+    os.utime(config.store / VERSION / "whole", (1.0, 1.0))
+    wanted = Serve(
+        engine="llama.cpp", model="m", weights=Weights(path="m.gguf", size=999, version=VERSION), projector="mmproj-F16.gguf",
+        adapters=(
+            AdapterFile(name="a", weights=Weights(path="a.gguf", version="ver_0000000002")),
+            AdapterFile(name="b", weights=Weights(path="/own/b.gguf")),
+        ),
+    )  # fmt: skip
+    placed = weights_of.placed(wanted, Store(config.store))
+    files = config.store / VERSION / "files"
+    assert (placed.weights.path, placed.weights.size) == (str(files / "m.gguf"), 999)
+    assert placed.projector == str(files / "mmproj-F16.gguf")
+    assert [item.weights.path for item in placed.adapters] == [
+        str(config.store / "ver_0000000002" / "files" / "a.gguf"),
+        "/own/b.gguf",
+    ]
+    assert weights_of.problem(replace(placed, adapters=placed.adapters[:1])) is None
+    code, message = weights_of.problem(placed) or ("", "")
+    assert code == "weights_missing"
+    assert "The adapter b /own/b.gguf is not there" in message
+    assert (config.store / VERSION / "whole").stat().st_mtime > 1.0
+    argv = LlamaCpp().command(placed, port=1, threads=1).argv
+    assert argv[argv.index("--mmproj") + 1] == str(files / "mmproj-F16.gguf")
+    folder = weights_of.placed(
+        replace(wanted, engine="vllm", weights=Weights(path="", version=VERSION)), Store(config.store)
+    )
+    assert Path(folder.weights.path) == files
+    assert weights_of.problem(replace(folder, adapters=())) is None
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Weights(path="m.gguf", version="ver_9999999999"),
+        Weights(path="other.gguf", version=VERSION),
+        Weights(path="../manifest.json", version=VERSION),
+        Weights(path="/etc/passwd", version=VERSION),
+    ],
+)
+def test_weights_that_are_not_in_the_store_start_nothing(config: Config, wanted: Weights) -> None:
+    put(config.store, {"m.gguf": b"GGUF"})
+    with pytest.raises(StartRefused, match="fetched again") as caught:
+        starter(config).start(order(Serve(engine="llama.cpp", model="m", weights=wanted)), "k")
+    assert (caught.value.failure.code, caught.value.failure.final) == ("weights_missing", False)

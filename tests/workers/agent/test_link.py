@@ -247,3 +247,20 @@ async def test_an_https_controller_is_not_called_without_our_certificate(tmp_pat
     sender = Link(("https://127.0.0.1:1",), IDENTITY, boot_id="boot", clock=lambda: 1000.0, clients=clients)
     with pytest.raises(LinkError):
         await sender.heartbeat(BEAT)
+
+
+async def test_what_a_version_consists_of_is_asked_by_a_signed_call_and_believed_when_signed() -> None:
+    def serve(request: httpx.Request) -> httpx.Response:
+        call, path = signing.read(request.headers), request.url.raw_path.decode()
+        assert path == "/api/v1/agent/manifest?version=ver_0000000001"
+        assert call
+        assert signing.verify(KEY, call, method="GET", path=path, body=b"", now=1000.0) is None
+        return signed(request, 200, b'{"id": "ver_0000000001"}')
+
+    assert await link(serve).manifest("ver_0000000001") == {"id": "ver_0000000001"}
+    for answer in (b"{", b'{"id": 1}'):
+        key = KEY if answer == b"{" else b"x" * 32
+        with pytest.raises(LinkError):
+            await link(lambda request, answer=answer, key=key: signed(request, 200, answer, key=key)).manifest("ver_1")  # type: ignore[misc]
+    with pytest.raises(LinkError, match="version_unknown"):
+        await link(lambda request: signed(request, 404, b'{"error": {"code": "version_unknown"}}')).manifest("ver_1")

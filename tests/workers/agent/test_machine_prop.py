@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,12 +27,14 @@ from workers.agent.events import (
     Tick,
     Verdict,
     WantedArrived,
+    WeightsSeen,
 )
 from workers.agent.machine import Machine
 from workers.agent.state import Phase, Rules
 
 REPLICAS = ("rep_a", "rep_b")
 SERVE = Serve(engine="llama.cpp", model="m", weights=Weights(path="/w"), start_timeout=100, drain_timeout=20)
+FETCHED = replace(SERVE, weights=Weights(path="m.gguf", version="ver_0000000001"))
 
 
 class World(RuleBasedStateMachine):
@@ -46,6 +50,7 @@ class World(RuleBasedStateMachine):
         self.asked: list[Probe] = []
         self.signals: list[Signal] = []
         self.wanted: dict[str, WantedReplica] = {}
+        self.whole = False  # the weights of rep_b
         self.told: dict[tuple[str, int], str] = {}  # state by replica and generation, as reported last
 
     def say(self, event: Event) -> None:
@@ -62,6 +67,7 @@ class World(RuleBasedStateMachine):
             match item:
                 case Spawn():
                     assert not any(r == item.replica_id for r, _ in (*self.alive, *self.ordered)), "a second process"
+                    assert self.whole or item.serve is SERVE, "without its weights"
                     self.ordered[item.replica_id, item.launch] = item
                 case Signal():
                     self.signals.append(item)
@@ -84,8 +90,16 @@ class World(RuleBasedStateMachine):
 
     @rule(ids=st.sets(st.sampled_from(REPLICAS)), generation=st.integers(1, 3), run=st.booleans())
     def want(self, ids: set[str], generation: int, run: bool) -> None:
-        self.wanted = {i: WantedReplica(replica_id=i, generation=generation, run=run, serve=SERVE) for i in sorted(ids)}
+        self.wanted = {
+            i: WantedReplica(replica_id=i, generation=generation, run=run, serve=FETCHED if i == "rep_b" else SERVE)
+            for i in sorted(ids)
+        }
         self.say(WantedArrived(replicas=tuple(self.wanted.values())))
+
+    @rule(whole=st.booleans())
+    def weights(self, whole: bool) -> None:
+        self.whole = whole
+        self.say(WeightsSeen(whole=frozenset({"ver_0000000001"} if whole else ())))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 30.0, 120.0]))
     def wait(self, seconds: float) -> None:
@@ -161,11 +175,13 @@ class World(RuleBasedStateMachine):
                 assert wanted
                 assert wanted.run
                 assert process
-                assert process.generation == wanted.generation
+                waits = engine.replica_id == "rep_b" and not self.whole  # until then the old one serves on
+                assert process.generation == wanted.generation or waits
 
     def teardown(self) -> None:
         """Left alone with obedient processes, the node comes to what is wanted: nothing else runs, all that should does."""
         self.say(InferenceSwitched(on=True))
+        self.weights(True)
         if not self.machine.wanted_known:
             return
         for _ in range(200):

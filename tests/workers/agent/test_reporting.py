@@ -26,6 +26,7 @@ from workers.agent.modules import Modules
 from workers.agent.node_map import NodeMap
 from workers.agent.renewal import Renewal
 from workers.agent.reporting import Reporter
+from workers.agent.sources import NodeCalls
 from workers.agent.tls import Tls
 
 IDENTITY = Identity(node_id="node_1", private_key="11" * 32, controller_public_key=signing.public_hex("22" * 32))
@@ -43,10 +44,11 @@ class Bench:
         transport = httpx.MockTransport(self.answer)
         clients = Clients(httpx.AsyncClient(transport=transport))
         self.link = Link(("http://c",), IDENTITY, boot_id="b", clock=time.time, clients=clients)
+        node_map = NodeMap(self.config.map_file, time.time)
         self.reporter = Reporter(
-            self.config, self.agent, self.link, node_id="node_1", boot_id="b",
-            node_map=NodeMap(self.config.map_file, time.time),
+            self.config, self.agent, self.link, node_id="node_1", boot_id="b", node_map=node_map,
             modules=Modules(self.config, joined=False, assigned=None, before=None),
+            calls=NodeCalls(IDENTITY, node_map=node_map, tls=Tls(self.config.tls_folder), now=time.time),
         )  # fmt: skip
 
     def answer(self, request: httpx.Request) -> httpx.Response:

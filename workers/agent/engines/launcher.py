@@ -45,6 +45,9 @@ def parser() -> argparse.ArgumentParser:
     add("--main-gpu", type=int, default=0)
     add("--split-mode", choices=("none", "layer"), default="none")
     add("--tensor-split", type=_proportions, default=[], help="of each card, such as 3,1")
+    add("--mmproj", default="", metavar="FILE", help="projector: lets the model see or hear")
+    add("--lora", action="append", default=[], metavar="FILE", help="adapter to load; may be repeated")
+    add("--lora-init-without-apply", action="store_true", help="loaded adapters apply where a request names them")
     add("--timeout", type=int, default=3600, help="seconds that the server waits for a client to read or write")
     add("--embeddings", action="store_true")
     add("--pooling", choices=("none", "mean", "cls", "last", "rank"))
@@ -82,6 +85,12 @@ def params(o: argparse.Namespace, *, key: str) -> Any:
     p.split_mode = getattr(x.llama_split_mode, f"LLAMA_SPLIT_MODE_{o.split_mode.upper()}")
     if o.tensor_split:
         p.tensor_split = [*o.tensor_split, *[0.0] * (len(p.tensor_split) - len(o.tensor_split))]
+    if o.mmproj:
+        p.mmproj.path = o.mmproj
+    if o.lora:
+        scale = 0.0 if o.lora_init_without_apply else 1.0  # the wheel's own flag leaves it to the first request
+        p.lora_adapters = [x.CommonAdapterLoraInfo(path, scale) for path in o.lora]
+        p.lora_init_without_apply = o.lora_init_without_apply
     p.offline, p.ui = True, False
     p.endpoint_metrics, p.endpoint_slots, p.endpoint_props = True, True, False
     p.timeout_read = p.timeout_write = o.timeout

@@ -15,6 +15,8 @@ import httpx
 
 from catalog.domain.engine_command import Command, command
 from cluster.wire import CardReport, EngineBuild, Serve
+from workers.agent.engines import adapters
+from workers.agent.engines.architectures import of_library
 from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
 from workers.agent.events import Verdict
 
@@ -30,16 +32,31 @@ def _wheel() -> str:
     return importlib.metadata.version("xllamacpp")
 
 
+@functools.cache
+def _architectures(binary: str) -> tuple[str, ...]:
+    """Of the wheel (`binary` empty), or of a program with its library beside it. Read once: they are large."""
+    if binary:
+        program = Path(binary).resolve()
+        beside = (*program.parent.glob("libllama.so*"), *program.parent.parent.glob("lib*/libllama.so*"))
+        files: list[Path] = [program, *sorted(beside)]
+    else:
+        spec = importlib.util.find_spec("xllamacpp")
+        folders = spec.submodule_search_locations if spec else None
+        files = [file for folder in folders or () for file in sorted(Path(folder).glob("*.so"))]
+    return next((found for file in files if (found := of_library(file))), ())
+
+
 class LlamaCpp:
     kind = "llama.cpp"
     files_bounded = True
 
     def build(self) -> EngineBuild:
         if _wheel():
-            return EngineBuild(kind=self.kind, version=f"xllamacpp {_wheel()}")
+            return EngineBuild(kind=self.kind, version=f"xllamacpp {_wheel()}", architectures=_architectures(""))
         binary = shutil.which("llama-server")
         if binary:
-            return EngineBuild(kind=self.kind, version=f"llama-server ({binary})")
+            version = f"llama-server ({binary})"
+            return EngineBuild(kind=self.kind, version=version, architectures=_architectures(binary))
         problem = "neither the package xllamacpp nor llama-server is installed: install llmgw with its extra `llama`"
         return EngineBuild(kind=self.kind, problem=problem)
 
@@ -56,7 +73,7 @@ class LlamaCpp:
         return {"LLMGW_ENGINE_KEY" if _wheel() else "LLAMA_API_KEY": key}
 
     async def look(self, client: httpx.AsyncClient, target: Target, *, deep: bool) -> Look:
-        """1. health; 2. deep: a token, then the shape; 3. else: how many slots work."""
+        """1. health; 2. deep: a token, then the shape and the adapters; 3. else: how many slots work."""
         found = await health(client, target)  # 1
         if found.verdict is not Verdict.READY:
             return found
@@ -67,7 +84,8 @@ class LlamaCpp:
             props = await fetch(client, target, "GET", "/props", timeout=QUICK)
             data = props.json() if not isinstance(props, Look) and props.status_code == 200 else {}
             settings = data.get("default_generation_settings") or {}
-            return replace(found, context=number(settings.get("n_ctx")), slots=number(data.get("total_slots")))
+            found = replace(found, context=number(settings.get("n_ctx")), slots=number(data.get("total_slots")))
+            return await adapters.ask(client, target, found) if target.serve.adapters else found
         # 3. answered by the loop that also computes: a long batch delays it, which is no sign of death
         slots = await fetch(client, target, "GET", "/slots", timeout=QUICK)
         if isinstance(slots, Look) or slots.status_code != 200:

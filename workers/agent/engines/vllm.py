@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 
 from catalog.domain.engine_command import Command, command
 from cluster.wire import CardReport, EngineBuild, Serve
+from workers.agent.engines.architectures import of_vllm
 from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
 from workers.agent.events import Verdict
 
@@ -23,6 +26,11 @@ def requests_in(metrics: str) -> int | None:
     return int(sum(float(value) for value in found)) if found else None
 
 
+@functools.cache
+def _architectures(binary: str) -> tuple[str, ...]:
+    return of_vllm(Path(binary))
+
+
 class Vllm:
     kind = "vllm"
     files_bounded = False  # it writes caches of compiled kernels and shared memory
@@ -30,7 +38,7 @@ class Vllm:
     def build(self) -> EngineBuild:
         binary = shutil.which("vllm")
         if binary:
-            return EngineBuild(kind=self.kind, version=f"vllm ({binary})")
+            return EngineBuild(kind=self.kind, version=f"vllm ({binary})", architectures=_architectures(binary))
         return EngineBuild(kind=self.kind, problem="no `vllm` on PATH: install vLLM in an environment of its own")
 
     def command(self, serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Command:

@@ -45,7 +45,13 @@ def test_the_wheel_takes_each_allowed_flag_with_each_kind_of_value(flag: Flag) -
 
 @pytest.mark.parametrize(
     "extra",
-    [["--chat-template-f", "x"], ["--tools", "all"], ["--host", "0.0.0.0"], ["--log-file", "/x"], ["--lora", "/x"]],
+    [
+        ["--chat-template-f", "x"],
+        ["--tools", "all"],
+        ["--host", "0.0.0.0"],
+        ["--log-file", "/x"],
+        ["--lora-scaled", "/x:1"],
+    ],
 )
 def test_anything_else_is_refused(extra: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -1,0 +1,79 @@
+"""LoRA adapters of models."""
+
+from __future__ import annotations
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import Q
+
+from catalog.domain.adapters import LEAST_SCALE, MOST_SCALE
+from catalog.models.fields import id_field
+from catalog.models.served import MODEL_NAME, Model
+from catalog.models.versions import Version
+
+
+class Adapter(models.Model):
+    """A small change of a model, asked for by a name of its own and answered by the model's replicas.
+
+    Its file is one that an operator put on every node that runs the model (`path`), or a version that the cluster fetches.
+    Never changed: another file or scale is another adapter.
+    """
+
+    shares_names = True
+    """With models."""
+    id = id_field("ada")
+    name = models.CharField(
+        max_length=128,
+        unique=True,
+        help_text="What clients put into `model`; no model has it.",
+        validators=[
+            RegexValidator(
+                MODEL_NAME,
+                "A name begins with a letter or digit and has at most 128 of A-Z a-z 0-9 . _ : / @ -",
+                "name",
+            )
+        ],
+    )
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="adapters")
+    version = models.ForeignKey(
+        Version,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="adapters",
+        help_text="Empty: a file on the nodes.",
+    )
+    path = models.CharField(
+        max_length=1024, blank=True, help_text="File, or folder for vLLM, on the nodes that run the model."
+    )
+    size = models.PositiveBigIntegerField(help_text="Bytes.")
+    scale = models.FloatField(
+        default=1.0,
+        validators=[MinValueValidator(LEAST_SCALE), MaxValueValidator(MOST_SCALE)],
+        help_text="How strongly it applies; 1: as it was trained.",
+    )
+    facts = models.JSONField(default=dict, blank=True, editable=False, help_text="What its file says of itself.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(condition=Q(name__regex=MODEL_NAME), name="catalog_adapter_name_form"),
+            models.CheckConstraint(
+                condition=Q(version__isnull=True) & ~Q(path="") | Q(version__isnull=False, path=""),
+                name="catalog_adapter_path_or_version",
+                violation_error_message="An adapter has a path on the nodes, or a version that they fetch.",
+            ),
+            models.CheckConstraint(
+                condition=Q(scale__gte=LEAST_SCALE, scale__lte=MOST_SCALE), name="catalog_adapter_scale_bounded"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        if Model.objects.filter(name=self.name).exists():
+            text = f"There is a model named {self.name}: an adapter needs a name of its own."
+            raise ValidationError({"name": ValidationError(text, code="name_taken")})

@@ -1,0 +1,25 @@
+"""Where a model's weights come from, and what lies there now."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from catalog.models.served import Model
+
+
+class Origin(models.Model):
+    """Of a model, as far as its version does not tell; and what the registry had when it was asked last."""
+
+    model = models.OneToOneField(Model, primary_key=True, on_delete=models.CASCADE, related_name="origin")
+    repository = models.CharField(max_length=200, blank=True)
+    commit = models.CharField(max_length=40, blank=True)
+    files = models.JSONField(default=list, blank=True, help_text="Its files there, as paths in the repository.")
+    given_by = models.CharField(max_length=200, blank=True, help_text="Who named it; empty: it was traced.")
+    checked_at = models.DateTimeField(null=True, blank=True)
+    newest = models.CharField(max_length=40, blank=True, help_text="The commit that was there at the last look.")
+    changed = models.JSONField(default=list, blank=True, help_text="Files that were others at the last look.")
+    code = models.CharField(max_length=64, blank=True, help_text="Why the last look failed.")
+    message = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.repository} {self.commit[:8]}".strip() or str(self.model)

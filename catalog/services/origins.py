@@ -1,0 +1,307 @@
+"""Where models' weights come from, and whether they changed there: given by hand, traced, and asked now and then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from catalog.domain.cards import RepoCard
+from catalog.domain.changes import Change, change, successor
+from catalog.domain.facts import ModelFacts
+from catalog.domain.manifests import Manifest, ManifestFile, manifest_from_dict
+from catalog.domain.repository import FileSet, Format, RepoFile, quantization
+from catalog.domain.tracing import MOST, Clues, checked, clues, held, names
+from catalog.models import Model, Origin
+from catalog.registry.client import Registry
+from catalog.services import events, registry, sources
+from catalog.services.registry import Seen
+from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.logs import event
+
+log = logging.getLogger(__name__)
+NOBODY = "ver_0000000000"
+"""Stands for the id of files that are no version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """Where a model's weights come from. `manifest`: its files as they were there; `given_by`: "version", who named it, or "" where it
+    was traced."""
+
+    repository: str
+    commit: str
+    manifest: Manifest
+    given_by: str
+
+
+def known(model: Model) -> Known | None:
+    """The origin of a model, of its version or as it was found; None: nobody knows it."""
+    version = model.version
+    if version is not None and version.registry:
+        manifest = manifest_from_dict(version.manifest)
+        return Known(repository=version.repository, commit=version.commit, manifest=manifest, given_by="version")
+    row = Origin.objects.filter(model_id=model.pk).first()
+    if row is None or not row.repository or not row.files:
+        return None
+    files = tuple(ManifestFile(**item) for item in row.files)
+    manifest = Manifest(
+        id=NOBODY,
+        format=_format(files[0].path),
+        files=files,
+        first=files[0].path,
+        repository=row.repository,
+        commit=row.commit,
+    )
+    return Known(repository=row.repository, commit=row.commit, manifest=manifest, given_by=row.given_by)
+
+
+def give(
+    *, actor: str, model: Model, repository: str, commit: str = "", sizes: Mapping[str, int | None] | None = None
+) -> Known:
+    """Say where a model's weights come from; every file must be there at the same size. `sizes`: bytes of its files by name, as nodes
+    report them; None: what this machine or the catalogue knows. Raises Refused: `origin_known`, `origin_differs`, `origin_unproven`, or as
+    the registry refuses."""
+    _without(model)
+    card = registry.look(repository, commit or "main").card
+    paths = checked(card, sizes or sizes_of(model))
+    return _keep(model, card, paths, actor=actor, given_by=actor)
+
+
+def trace(*, actor: str, model: Model, sizes: Mapping[str, int | None] | None = None) -> Known:
+    """Look for where a model's weights come from. Raises Refused `origin_not_found`, with what was looked at; else as `give`.
+
+    1. the repository that the path names, at the commit that it names
+    2. repositories whose names have the words of the file, the most downloaded first: at that commit, else at their newest
+    """
+    _without(model)
+    files = dict(sizes or sizes_of(model))
+    if not files or all(size is None for size in files.values()):
+        checked(RepoCard(id="-", commit=""), files)
+    found = clues(_path(model))
+    looked: list[str] = []
+    with registry.opened() as hub:
+        for name in _candidates(hub, found):
+            looked.append(name)
+            card = _card(hub, name, found.commit)
+            paths = held(card, files) if card is not None else None
+            if card is not None and paths is not None:
+                return _keep(model, card, paths, actor=actor, given_by="")
+    where = (
+        f"looked at {', '.join(looked[:5])}" + (f" and {len(looked) - 5} more" if len(looked) > 5 else "")
+        if looked
+        else "found none to look at"
+    )
+    text = f"no repository has {', '.join(sorted(files)[:3])} at that size ({where}): name it, `llmgw model origin {model.name} --repository OWNER/REPOSITORY`"
+    raise Refused(Kind.NOT_FOUND, "origin_not_found", text, param="repository")
+
+
+def _candidates(hub: Registry, found: Clues) -> Sequence[str]:
+    names = [found.repository] if found.repository else []  # 1
+    if found.words:  # 2
+        names += [card.id for card in hub.search(text=found.words, sort="downloads", limit=MOST).repositories]
+    return tuple(dict.fromkeys(names))[:MOST]
+
+
+def _card(hub: Registry, name: str, commit: str) -> RepoCard | None:
+    """A repository at the commit that was meant, else as it is now; None: it is not there, or not for us."""
+    for revision in filter(None, (commit, "main")):
+        try:
+            return hub.card(name, revision)
+        except Refused as refused:
+            if refused.code not in (
+                "revision_unknown",
+                "repository_unknown",
+                "repository_disabled",
+                "repository_gated",
+            ):
+                raise
+    return None
+
+
+def sizes_of(model: Model) -> dict[str, int | None]:
+    """The files of a model by name with their bytes, as far as this machine knows; None where it does not."""
+    if model.version is not None:
+        return {Path(item["path"]).name: item["size"] for item in model.version.manifest["files"]}
+    files: dict[str, int | None] = dict.fromkeys(names(model.weights_path))
+    for name in files:
+        try:
+            files[name] = (Path(model.weights_path).parent / name).stat().st_size
+        except OSError:
+            files[name] = model.weights_size if len(files) == 1 else None
+    return files
+
+
+def _without(model: Model) -> None:
+    if model.external:
+        raise _external(model)
+    if model.version is not None and model.version.registry:
+        text = f"the origin of {model.name} is known, it came from there: {model.version.repository} at {model.version.commit[:12]}"
+        raise Refused(Kind.CONFLICT, "origin_known", text)
+
+
+def _external(model: Model) -> Refused:
+    text = f"{model.name} is answered by a provider: it has no weights here"
+    return Refused(Kind.CONFLICT, "model_is_external", text)
+
+
+def _keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str) -> Known:
+    by_path = {file.path: file for file in card.files}
+    files = [
+        {"path": path, "size": by_path[path].size, "sha256": by_path[path].sha256, "blob": by_path[path].blob}
+        for path in paths
+    ]
+    values = {
+        "repository": card.id, "commit": card.commit, "files": files, "given_by": given_by, "checked_at": None, "newest": "",
+        "changed": [], "code": "", "message": "",
+    }  # fmt: skip
+    Origin.objects.update_or_create(model_id=model.pk, defaults=values)
+    text = f"the weights of {model.name} come from {card.id} at {card.commit[:12]}"
+    events.append(
+        actor=actor,
+        kind="model_origin",
+        subject_kind="model",
+        subject_id=model.pk,
+        message=text,
+        why="traced" if not given_by else "",
+    )
+    found = known(model)
+    assert found is not None  # it was written just now
+    return found
+
+
+def _path(model: Model) -> str:
+    return model.weights_path or str(
+        (model.version.manifest.get("files") or [{"path": ""}])[0]["path"] if model.version else ""
+    )
+
+
+def _format(path: str) -> Format:
+    return Format.GGUF if path.endswith(".gguf") else Format.SAFETENSORS
+
+
+def look(model: Model) -> Change:
+    """Ask the registry whether the files of a model changed there, and keep the answer. Raises Refused `origin_unknown`, or as the registry
+    refuses; the refusal is kept too."""
+    origin = needed(model)
+    try:
+        found = change(origin.manifest, registry.look(origin.repository).card)
+    except Refused as refused:
+        _note(model, code=refused.code, message=refused.message)
+        raise
+    _note(model, newest=found.commit, changed=list(found.files), code="", message="")
+    return found
+
+
+def _note(model: Model, **values: Any) -> None:
+    Origin.objects.update_or_create(model_id=model.pk, defaults={**values, "checked_at": Now()})
+
+
+MOST_AT_ONCE = 20
+"""Models that are asked for in one go; the others have their turn minutes later."""
+
+
+def check_all(*, older_than: float) -> tuple[str, ...]:
+    """Ask for every model whose origin is known and was asked longer ago than so many seconds; the names of those that changed. A registry
+    that limits us, or is away, is asked no more in this round."""
+    before = timezone.now() - timedelta(seconds=older_than)
+    asked = Origin.objects.filter(checked_at__gte=before).values("model_id")
+    models = Model.objects.filter(provider__isnull=True, enabled=True).exclude(id__in=asked)
+    changed: list[str] = []
+    count = 0
+    for model in models.select_related("version").order_by("name"):
+        if known(model) is None:
+            continue
+        count += 1
+        try:
+            changed += [model.name] if look(model) else []
+        except Refused as refused:
+            event(
+                log,
+                "update_check_failed",
+                level=logging.WARNING,
+                model=model.name,
+                code=refused.code,
+                reason=refused.message,
+            )
+            if refused.code in ("registry_limited", "registry_unreachable", "registry_failed"):
+                break
+        if count >= MOST_AT_ONCE:
+            break
+    return tuple(changed)
+
+
+def standings(model_id: str = "") -> list[dict[str, Any]]:
+    """How each model with weights stands to its origin, by name; or only this one."""
+    rows = Model.objects.filter(provider__isnull=True, **({"id": model_id} if model_id else {}))
+    return [_standing(row) for row in rows.select_related("version", "previous", "origin").order_by("name")]
+
+
+def _standing(model: Model) -> dict[str, Any]:
+    row: Origin | None = getattr(model, "origin", None)
+    fetched = model.version is not None and bool(model.version.registry)
+    repository = model.version.repository if fetched and model.version else row.repository if row else ""
+    commit = model.version.commit if fetched and model.version else row.commit if row else ""
+    return {
+        "id": model.pk, "name": model.name, "repository": repository, "commit": commit,
+        "given_by": "version" if fetched else row.given_by if row else "",
+        "checked_at": row.checked_at if row else None, "newest": row.newest if row else "",
+        "changed": row.changed if row else [], "code": row.code if row else "", "message": row.message if row else "",
+        "previous": model.previous.name if model.previous else "",
+    }  # fmt: skip
+
+
+def needed(model: Model) -> Known:
+    """Where a model comes from. Raises Refused `model_is_external`, `origin_unknown`: what to do first."""
+    if model.external:
+        raise _external(model)
+    origin = known(model)
+    if origin is None:
+        text = (
+            f"nobody knows where the weights of {model.name} come from: `llmgw model origin {model.name}` looks for it"
+        )
+        raise Refused(Kind.CONFLICT, "origin_unknown", text)
+    return origin
+
+
+def settled(model: Model) -> None:
+    """A model serves something else now: what was found of it is no news any more."""
+    Origin.objects.filter(model_id=model.pk).update(checked_at=None, newest="", changed=[], code="", message="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Next:
+    """What follows what a model serves. `changed`: files of it that are others now."""
+
+    seen: Seen
+    files: FileSet
+    facts: ModelFacts
+    projector: RepoFile | None
+    changed: tuple[str, ...]
+
+
+def follow(model: Model, revision: str = "") -> Next | None:
+    """What takes the place of what a model serves, at a commit or the newest; None: its files are there as they are here.
+
+    Raises Refused: `origin_unknown`, `update_gone`, `weights_incomplete`, or as the registry refuses.
+    """
+    found, origin = look(model), known(model)
+    if not found or origin is None:
+        return None
+    first, format = origin.manifest.first, origin.manifest.format
+    label = model.version.quantization if model.version is not None else quantization(first)
+    repository, commit = origin.repository, revision or found.commit
+    seen = registry.look(repository, commit)
+    chosen = successor(seen.sets, format=format, first=first, quantization=label, repository=repository)
+    _, ((files, facts),) = registry.shapes(repository, commit, file=chosen.first.path, format=format.value)
+    before, projector = (model.version.projector if model.version is not None else ""), None
+    if before:
+        there = any(before == file.path for file in seen.projectors)
+        projector = sources.projector(seen, chosen, before if there else "auto")
+    return Next(seen=seen, files=files, facts=facts, projector=projector, changed=found.files)

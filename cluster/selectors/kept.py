@@ -1,0 +1,125 @@
+"""The weights that the cluster keeps: each version with its files, who has it, who fetches it, and what needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from catalog.domain.tracing import names
+from catalog.models import Model, Version
+from cluster.domain.states import NodeState
+from cluster.models import Node
+from cluster.selectors import clock as look_at_clock
+from cluster.selectors import node_state_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """A node that has all of a version. `heard`: it can give it to others now."""
+
+    node: str
+    heard: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetcher:
+    """A node that fetches a version, or would. Bytes; `rate` bytes a second, None: nothing moves. `code`, `message`: why not."""
+
+    node: str
+    there: int
+    size: int
+    rate: int | None
+    code: str
+    message: str
+    source: str
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.there / self.size) if self.size else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A version. `users`: what needs it, in words (`model tiny`)."""
+
+    id: str
+    name: str
+    registry: str
+    repository: str
+    commit: str
+    format: str
+    quantization: str
+    size: int
+    projector: str
+    created_at: datetime
+    files: tuple[Mapping[str, Any], ...]
+    holders: tuple[Holder, ...]
+    fetchers: tuple[Fetcher, ...]
+    users: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        return any(item.heard for item in self.holders)
+
+    @property
+    def furthest(self) -> Fetcher | None:
+        return max(self.fetchers, key=lambda item: (item.rate is not None, item.there), default=None)
+
+
+WORDS = {"models": "model", "former_models": "earlier version of", "adapters": "adapter"}
+"""What needs a version, by the relation."""
+
+
+def kept(version_id: str = "") -> tuple[Kept, ...]:
+    """All versions, the newest first; or only this one. A query for versions, one for nodes, one for each kind of user."""
+    rows = Version.objects.order_by("-created_at", "id")
+    rows = rows.filter(id=version_id) if version_id else rows
+    relations = [item.get_accessor_name() or "" for item in Version._meta.related_objects]
+    listening, now = look_at_clock()
+    holders: dict[str, list[Holder]] = {}
+    fetchers: dict[str, list[Fetcher]] = {}
+    for node in (
+        Node.objects.filter(removed_at__isnull=True).only("name", "last_seen_at", "weights", "fetches").order_by("name")
+    ):
+        heard = node_state_of(node, listening, now) is not NodeState.OFFLINE
+        for item in node.weights or ():
+            if item["size"] is not None:
+                holders.setdefault(item["path"], []).append(Holder(node=node.name, heard=heard))
+        for item in (node.fetches or ()) if heard else ():
+            fetchers.setdefault(item["version"], []).append(_fetcher(node.name, item))
+    return tuple(
+        Kept(
+            id=row.pk, name=row.name, registry=row.registry, repository=row.repository, commit=row.commit, format=row.format,
+            quantization=row.quantization, size=row.size, projector=row.projector, created_at=row.created_at,
+            files=tuple(row.manifest["files"]), holders=tuple(holders.get(row.pk, ())),
+            fetchers=tuple(fetchers.get(row.pk, ())),
+            users=tuple(f"{WORDS.get(name, name)} {user}" for name in relations for user in getattr(row, name).all()),
+        )
+        for row in rows.prefetch_related(*relations)
+    )  # fmt: skip
+
+
+def _fetcher(node: str, item: Mapping[str, Any]) -> Fetcher:
+    return Fetcher(
+        node=node, there=item.get("there", 0), size=item.get("size", 0), rate=item.get("rate"), code=item.get("code", ""),
+        message=item.get("message", ""), source=item.get("source", ""),
+    )  # fmt: skip
+
+
+def weights_sizes(model: Model) -> dict[str, int | None] | None:
+    """The bytes of a model's files by name, as nodes report them; None: the catalogue or this machine knows better.
+
+    Of one file or the first of a set nodes tell the size of the whole: only that of a single file says something.
+    """
+    found = names(model.weights_path) if model.weights_path else ()
+    if len(found) != 1:
+        return None
+    told = {
+        item["size"]
+        for node in Node.objects.filter(removed_at__isnull=True)
+        for item in node.weights or ()
+        if item["path"] == model.weights_path and item["size"]
+    }
+    return {found[0]: told.pop()} if len(told) == 1 else None

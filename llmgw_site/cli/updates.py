@@ -1,0 +1,126 @@
+"""`llmgw model updates|update|rollback|origin` and `llmgw bench`: newer weights, the way back, and how fast a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from llmgw_site.cli import following
+from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_list
+
+Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
+
+
+def standing(row: dict[str, Any]) -> str:
+    """Whether there is something newer, as far as is known."""
+    if not row["repository"]:
+        return "origin unknown"
+    if row["code"]:
+        return f"{row['code']}: {row['message']}"
+    if not row["checked_at"]:
+        return "not asked yet"
+    if row["changed"]:
+        count = len(row["changed"])
+        return f"{count} file{'s' if count != 1 else ''} changed, at {row['newest'][:8]}"
+    return "up to date"
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("model", lambda row: row["name"]), ("repository", lambda row: row["repository"] or "-"), ("commit", lambda row: row["commit"][:8] or "-"),
+    ("now", standing), ("asked", lambda row: ago(row["checked_at"]) if row["checked_at"] else "-"),
+    ("back to", lambda row: row["previous"] or "-"),
+)  # fmt: skip
+
+
+def updates(
+    check: Annotated[bool, typer.Option("--check", help="Ask the registry now, for each.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Models, and whether their files changed where they come from."""
+    client = api()
+    rows = client.get("updates")
+    if check:
+        for row in rows:
+            if row["repository"]:
+                with suppress(CliError):  # why it could not be asked stands in its row
+                    client.post(f"models/{row['id']}/check-origin")
+        rows = client.get("updates")
+    if as_json:
+        print_json(rows)
+        return
+    show_list(rows, COLUMNS, as_json=False, empty="No model has weights of its own.")
+
+
+def update(model: Ref, detach: following.Detach = False, as_json: AsJson = False) -> None:
+    """Fetch what a model's origin has now beside what it serves, then replace its replicas, one after the other."""
+    _job(model, "update", {}, detach=detach, as_json=as_json)
+
+
+def rollback(model: Ref, detach: following.Detach = False, as_json: AsJson = False) -> None:
+    """Go back to what a model served before its last update, without fetching."""
+    _job(model, "rollback", {}, detach=detach, as_json=as_json)
+
+
+def origin(
+    model: Ref,
+    repository: Annotated[str, typer.Option(help="OWNER/REPOSITORY; left out: it is looked for.")] = "",
+    commit: Annotated[str, typer.Option(help="A commit, maybe shortened, a branch or tag; left out: the newest.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say where a model's weights come from, or have it looked for. Every file has to be there at the same size."""
+    client = api()
+    row = client.find("models", model, noun="model")
+    found = client.post(f"models/{row['id']}/origin", {"repository": repository, "commit": commit})
+    if as_json:
+        print_json(found)
+        return
+    how = "as you say" if repository else "as was traced"
+    print(f"{found['name']} comes from {found['repository']} at {found['commit'][:12]}, {how}.")
+
+
+def bench(
+    model: Ref,
+    ttft: Annotated[
+        str, typer.Option(help="Time until the first token that counts as good, such as 2s or 500ms.")
+    ] = "2s",
+    seconds: Annotated[float | None, typer.Option(min=1, max=45, help="Seconds of each try.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, max=256, help="Requests at once of a replica, at most.")] = None,
+    detach: following.Detach = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find out how many tokens a second a replica gives, and up to how many requests at once it answers in time.
+
+    What is found is kept, for each profile and kind of hardware; the scheduler counts with it. Other requests suffer meanwhile.
+    """
+    body: dict[str, Any] = {"ttft": seconds_of("--ttft", ttft)}
+    body |= {name: value for name, value in (("seconds", seconds), ("most", most)) if value}
+    _job(model, "bench", body, detach=detach, as_json=as_json)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """`2`, `2s`, `500ms`."""
+    word = text.strip().lower()
+    unit = 0.001 if word.endswith("ms") else 1.0
+    try:
+        value = float(word.removesuffix("ms").removesuffix("s")) * unit
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 3600:
+        raise CliError(ExitCode.USAGE, f"{option}: {text!r} is no time: write one like 2s or 500ms")
+    return value
+
+
+def _job(model: str, order: str, body: dict[str, Any], *, detach: bool, as_json: bool) -> None:
+    client = api()
+    row = client.find("models", model, noun="model")
+    following.opened(client, client.post(f"models/{row['id']}/{order}", body), detach=detach, as_json=as_json)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "updates": updates, "update": update, "rollback": rollback, "origin": origin,
+}  # fmt: skip
+app = typer.Typer(add_completion=False)
+app.command("bench")(bench)

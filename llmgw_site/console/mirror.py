@@ -1,0 +1,83 @@
+"""The page *Mirror*: the weights that the cluster keeps, one row per version; added and removed by forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods, require_POST
+
+from catalog import selectors as catalog
+from catalog.services import actors, mirror, versions
+from cluster.selectors.kept import kept
+from llmgw_site.console import access
+from llmgw_site.console.theme import MAY_ADD_WEIGHTS, MAY_REMOVE_WEIGHTS, MAY_SEE_WEIGHTS
+from llmgw_site.lib.errors import Refused
+
+FIELDS = ("source", "quantization", "checksums")
+LONGEST = 4000
+"""Characters of a field that stand in the form again."""
+
+
+@access.page(*MAY_SEE_WEIGHTS)
+@require_http_methods(["GET", "HEAD"])
+def index(request: HttpRequest) -> HttpResponse:
+    """All versions, the newest first. With `?parts` what changes alone."""
+    return _page(request)
+
+
+@access.page(*MAY_SEE_WEIGHTS, *MAY_ADD_WEIGHTS)
+@require_http_methods(["GET", "HEAD", "POST"])
+def add(request: HttpRequest) -> HttpResponse:
+    """Have one model's files fetched. A refusal is shown in the form as it was filled in."""
+    if request.method != "POST":
+        return redirect("console:mirror")
+    words = {name: request.POST.get(name, "")[:LONGEST].replace("\x00", "") for name in FIELDS}
+    try:
+        row = mirror.add(
+            actor=actors.of_request(request), source=words["source"].split(), checksums=words["checksums"].split(),
+            quantization=words["quantization"].strip(),
+        )  # fmt: skip
+    except Refused as refusal:
+        return _page(request, words, refusal)
+    messages.success(request, f"{row.name} is fetched and kept.")
+    return redirect("console:mirror")
+
+
+@access.page(*MAY_SEE_WEIGHTS, *MAY_REMOVE_WEIGHTS)
+@require_POST
+def remove(request: HttpRequest, version_id: str) -> HttpResponse:
+    """Keep a version no longer; refused while a model needs it."""
+    row = catalog.versions().filter(id=version_id).first()
+    if row is None:
+        messages.success(request, "It was removed already.")
+        return redirect("console:mirror")
+    name = row.name
+    try:
+        versions.remove(actor=actors.of_request(request), version=row)
+        messages.success(request, f"{name} is kept no longer.")
+    except Refused as refusal:
+        messages.error(request, f"{refusal.message} ({refusal.code})")
+    return redirect("console:mirror")
+
+
+def _page(request: HttpRequest, words: dict[str, str] | None = None, refusal: Refused | None = None) -> HttpResponse:
+    rows = kept()
+    context: dict[str, Any] = {
+        "versions": rows,
+        "total": sum(row.size for row in rows),
+        "may_add": request.user.has_perms(MAY_ADD_WEIGHTS),  # type: ignore[union-attr]
+        "may_remove": request.user.has_perms(MAY_REMOVE_WEIGHTS),  # type: ignore[union-attr]
+        "words": words or {},
+    }
+    if "parts" in request.GET and refusal is None:
+        return access.fragment(request, "console/mirror_parts.html", **context)
+    if refusal is not None:
+        at = refusal.param if refusal.param in FIELDS else {"sha256": "checksums"}.get(refusal.param or "", "source")
+        context["refused"] = {"verb": "add", "said": refusal.message.rstrip("."), "code": refusal.code, "at": at}
+    answer = access.show(request, "console/mirror.html", "Mirror", **context)
+    if refusal is not None:
+        answer.status_code = 409
+    return answer

@@ -1,0 +1,86 @@
+"""`llmgw mirror`, `llmgw model updates|update|rollback|origin` and `llmgw bench` against a real server and a small hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from catalog.models import Model, Version
+from cluster.domain.fetching import FetchReport
+from cluster.models import Job
+from cluster.wire import WeightsReport
+from tests.cluster.rows import Machine
+from tests.hub.app import Hub
+from tests.hub.repos import Repo
+from tests.llmgw_site.cli.conftest import Llmgw
+from tests.rows import a_model, a_version
+from tests.tiny import tiny_gguf
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_versions_are_added_listed_and_removed(llmgw: Llmgw, stocked_hub: Hub) -> None:
+    assert "llmgw mirror add OWNER/REPOSITORY" in llmgw("mirror", "list").out
+    added = llmgw("mirror", "add", "org/tiny-GGUF", "--quant", "q8_0", "--projector", "none")
+    assert (added.code, added.err) == (0, "")
+    assert "Q8_0" in added.out
+    assert "in 1 file: not begun" in added.out
+    version = Version.objects.get()
+    Machine("one").heartbeat(fetches=(FetchReport(version=version.pk, size=1000, there=250, rate=2048.0),))
+    listed = llmgw("mirror", "list", "--files")
+    assert "25% on one, 2.0 KiB/s" in listed.out
+    assert "tiny-Q8_0.gguf" in listed.out
+    assert llmgw("mirror", "list", "--json").json[0]["id"] == version.pk
+    removed = llmgw("mirror", "remove", version.name)
+    assert (removed.code, removed.err) == (0, "")
+    assert "kept no longer" in removed.out
+    assert llmgw("mirror", "remove", version.pk).code == 4
+
+
+def test_what_a_model_needs_and_what_is_several_models_is_refused(llmgw: Llmgw, stocked_hub: Hub) -> None:
+    version = a_version()
+    a_model("m", version=version)
+    Machine("one").heartbeat(weights_mark="x", weights=(WeightsReport(path=version.pk, size=version.size),), fetches=())
+    assert "model m" in llmgw("mirror", "list").out
+    assert "needed by m" in llmgw("mirror", "remove", version.pk).err
+    assert "name one by its quantization" in llmgw("mirror", "add", "org/tiny-GGUF").err
+    assert "write org/tiny" in llmgw("mirror", "add", "https://huggingface.co/org/tiny").err
+
+
+def test_updates_are_listed_asked_for_and_opened(llmgw: Llmgw, stocked_hub: Hub) -> None:
+    small = tiny_gguf().read_bytes()
+    repo = stocked_hub.add(Repo("org/moving"))
+    repo.commit({"m-Q8_0.gguf": small})
+    llmgw("mirror", "add", "org/moving")
+    a_model("m", version=Version.objects.get(), profile={"memory": 1 << 28})
+    assert "not asked yet" in llmgw("model", "updates").out
+    assert "up to date" in llmgw("model", "updates", "--check").out
+    newest = repo.commit({"m-Q8_0.gguf": small + b"x"})
+    assert f"1 file changed, at {newest[:8]}" in llmgw("model", "updates", "--check").out
+    stocked_hub.faults.rate_limits = 1
+    limited = llmgw("model", "updates", "--check")
+    assert (limited.code, "registry_limited" in limited.out) == (0, True)
+    opened = llmgw("model", "update", "m", "--detach")
+    assert (opened.code, opened.out.strip()) == (0, Job.objects.get().id)
+    assert "no earlier version" in llmgw("model", "rollback", "m").err
+
+
+def test_an_origin_is_traced_or_given(llmgw: Llmgw, stocked_hub: Hub, tmp_path: Any) -> None:
+    small = tiny_gguf().read_bytes()
+    (tmp_path / "tiny-F16.gguf").write_bytes(small)
+    a_model("lies", weights_path=str(tmp_path / "tiny-F16.gguf"))
+    assert "origin unknown" in llmgw("model", "updates").out
+    wrong = llmgw("model", "origin", "lies", "--repository", "org/broken")
+    assert (wrong.code, "has no file tiny-F16.gguf" in wrong.err) == (1, True)
+    traced = llmgw("model", "origin", "lies")
+    assert (traced.code, traced.err) == (0, "")
+    assert "comes from org/tiny-GGUF at" in traced.out
+    assert "as was traced" in traced.out
+
+
+def test_bench_opens_a_job_and_refuses_times_that_are_none(llmgw: Llmgw) -> None:
+    Model.objects.create(name="m", weights_path="/x.gguf")
+    assert "write one like 2s or 500ms" in llmgw("bench", "m", "--ttft", "soon").err
+    assert llmgw("bench", "m", "--ttft", "500ms", "--most", "4", "--detach").code == 0
+    assert Job.objects.get().args == {"name": "m", "ttft": 0.5, "most": 4}

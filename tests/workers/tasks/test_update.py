@@ -1,0 +1,304 @@
+"""workers.tasks.update: an update and the way back, against the small hub; nodes are told what a real one would say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from catalog.models import Model, Origin, Version
+from catalog.services import mirror, origins
+from cluster.models import Job, JobStep, ModelStanding, Replica
+from cluster.services import jobs as rows
+from cluster.wire import WeightsReport
+from llmgw_site.lib.errors import Kind, Refused
+from tests.cluster.rows import Machine, report, tick
+from tests.hub.app import Hub
+from tests.hub.repos import Repo
+from tests.rows import ACTOR, a_model
+from tests.tiny import tiny_gguf
+from workers import jobs, smoke
+from workers.tasks import origins as asked
+from workers.tasks.advance import KINDS
+
+pytestmark = pytest.mark.django_db
+REPO = "org/changing"
+
+
+class Site:
+    """One node, one model of which one replica is ready, and the repository that it came from."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.small = tiny_gguf().read_bytes()
+        self.repo = hub.add(Repo(REPO))
+        self.repo.commit({"m-Q8_0.gguf": self.small, "README.md": b"#"})
+        self.first = mirror.add(actor=ACTOR, source=[REPO])
+        self.machine = Machine("one")
+        self.has: dict[str, int] = {}
+        self.told: dict[str, Any] = {}
+        self.hold(self.first)
+        self.model = a_model("m", version=self.first, profile={"memory": 1 << 28})
+        tick()
+        self.ready(Replica.objects.get())
+
+    def hold(self, version: Version) -> None:
+        self.has[version.pk] = version.size
+        self.beat()
+
+    def beat(self, *reports: Any) -> None:
+        """A node tells of all its replicas each time."""
+        self.told |= {item.replica_id: item for item in reports}
+        there = set(Replica.objects.values_list("id", flat=True))
+        reports = tuple(item for key, item in self.told.items() if key in there)
+        held = tuple(WeightsReport(path=path, size=size) for path, size in self.has.items())
+        self.machine.heartbeat(*reports, weights_mark=" ".join(self.has), weights=held, fetches=())
+
+    def ready(self, row: Replica) -> None:
+        self.beat(report(row, "starting", attempt=1))
+        self.beat(report(row, "ready", attempt=1, port=1))
+
+    def changes(self, data: bytes = bytes(64)) -> str:
+        return self.repo.commit({"m-Q8_0.gguf": self.small + data, "README.md": b"# new"})
+
+    def serves(self) -> Version:
+        self.model.refresh_from_db()
+        version = self.model.version
+        assert version is not None
+        return version
+
+    def running(self) -> dict[str, str]:
+        """State of each replica that shall run, by the version that it was told."""
+        return {row.serve["weights"]["version"]: row.state for row in Replica.objects.filter(run=True)}
+
+
+@pytest.fixture
+def site(stocked_hub: Hub) -> Site:
+    return Site(stocked_hub)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What replicas say when they are asked, the last of it again and again: an answer or an exception. And who was asked."""
+    said: list[Any] = [smoke.Answer(text="five", tokens=2, first_token_s=0.1, total_s=0.2, tokens_per_second=20.0)]
+
+    def ask(*, replica: str = "", **words: Any) -> smoke.Answer:
+        found: smoke.Answer | Exception = said[0] if len(said) == 1 else said.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(smoke, "ask", ask)
+    return said
+
+
+def opened(kind: str = "update") -> Job:
+    return rows.open(kind=kind, subject="m", args={"name": "m"}, actor="user:x")
+
+
+def run(job: Job) -> Job:
+    jobs.run(job.id, KINDS)
+    job.refresh_from_db()
+    return job
+
+
+def step(job: Job, name: str) -> JobStep:
+    return JobStep.objects.get(job=job, name=name)
+
+
+def until_swapped(site: Site) -> tuple[Job, Version]:
+    """An update as far as the model is to serve the new version, and its first new replica placed."""
+    site.changes()
+    job = run(opened())
+    new = Version.objects.exclude(pk=site.first.pk).get()
+    assert (job.state, step(job, "mirror").state) == ("running", "running")
+    assert site.serves() == site.first
+    site.hold(new)
+    run(job)
+    assert site.serves() == new, (job.message, [(row.name, row.state, row.detail) for row in job.steps.all()])
+    tick()
+    return job, new
+
+
+def newest() -> Replica:
+    return Replica.objects.filter(run=True).latest("created_at")
+
+
+def test_an_update_is_fetched_beside_swapped_and_each_new_replica_asked(site: Site, answers: list[Any]) -> None:
+    job, new = until_swapped(site)
+    assert site.running() == {site.first.pk: "ready", new.pk: "pending"}
+    site.ready(newest())
+    tick()
+    assert site.running() == {site.first.pk: "ready", new.pk: "ready"}, "nothing gives way to what has not answered"
+    run(job)
+    tick()
+    assert site.running() == {new.pk: "ready"}
+    run(job)
+    assert (job.state, job.code) == ("done", "")
+    assert job.result["answers"][0]["text"] == "five"
+    assert (site.serves(), site.model.previous) == (new, site.first)
+    assert ModelStanding.objects.get().vetted is None
+    assert origins.standings()[0]["changed"] == []
+
+
+def test_where_nothing_changed_the_job_is_done_at_once(site: Site) -> None:
+    site.repo.commit({"m-Q8_0.gguf": site.small, "README.md": b"# other words"})
+    job = run(opened())
+    assert (job.state, job.code, job.result["updated"]) == ("done", "update_not_needed", False)
+    assert [row.state for row in job.steps.all()] == ["done", *["skipped"] * 4]
+    assert Version.objects.count() == 1
+
+
+def test_a_new_version_that_does_not_start_is_taken_back_and_the_old_one_serves_all_the_time(site: Site) -> None:
+    job, new = until_swapped(site)
+    row = newest()
+    site.beat(report(row, "failed", code="engine_refused", message="it cannot load that"))
+    run(job)
+    assert (job.state, job.code) == ("failed", "engine_refused")
+    assert "it cannot load that" in job.message
+    assert (site.serves(), site.model.previous) == (site.first, None)
+    assert ModelStanding.objects.get().vetted is None
+    tick()
+    assert site.running() == {site.first.pk: "ready"}
+    assert Version.objects.filter(pk=new.pk).exists(), "what was fetched stays for another try"
+
+
+def test_a_new_version_that_does_not_answer_is_taken_back(site: Site, answers: list[Any]) -> None:
+    job, _ = until_swapped(site)
+    site.ready(newest())
+    answers[:] = [Refused(Kind.UPSTREAM, "smoke_test_failed", "the model answered without a single token")]
+    run(job)
+    assert (job.state, job.code) == ("failed", "smoke_test_failed")
+    assert site.serves() == site.first
+    tick()
+    assert site.running() == {site.first.pk: "ready"}
+
+
+def test_silence_is_given_a_minute(site: Site, answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    job, _ = until_swapped(site)
+    site.ready(newest())
+    answers[:] = [smoke.NotYet("another replica answered")]
+    assert run(job).state == "running"
+    monkeypatch.setattr("workers.tasks.update.SILENT", -1.0)
+    run(job)
+    assert (job.state, job.code) == ("failed", "smoke_test_failed")
+    assert "another replica answered" in job.message
+
+
+@pytest.mark.parametrize("when", ["fetching", "replacing"])
+def test_cancelled_the_model_is_as_it_was_and_nothing_is_left(site: Site, when: str) -> None:
+    if when == "fetching":
+        site.changes()
+        job = run(opened())
+    else:
+        job, _ = until_swapped(site)
+    rows.cancel(job_id=job.id, actor="user:x")
+    run(job)
+    assert job.state == "cancelled"
+    assert site.serves() == site.first
+    assert list(Version.objects.all()) == [site.first]
+
+
+def test_a_failed_update_is_tried_again_where_it_was(site: Site, answers: list[Any]) -> None:
+    job, new = until_swapped(site)
+    site.beat(report(newest(), "failed", code="engine_refused", message="no"))
+    run(job)
+    tick()
+    rows.retry(job_id=job.id, actor="user:x")
+    run(job)
+    assert (job.state, site.serves()) == ("running", new)
+
+
+def test_a_worker_that_dies_after_the_swap_goes_on_from_there(site: Site, answers: list[Any]) -> None:
+    """The step is not noted; begun again it finds the model swapped."""
+    job, new = until_swapped(site)
+    JobStep.objects.filter(job=job, name="replace").update(data={}, progress=0.0)
+    assert run(job).state == "running"
+    site.model.refresh_from_db()
+    assert (site.serves(), site.model.previous) == (new, site.first)
+
+
+def test_what_somebody_else_changed_meanwhile_stays(site: Site) -> None:
+    site.changes()
+    job = run(opened())
+    new = Version.objects.exclude(pk=site.first.pk).get()
+    other = mirror.add(actor=ACTOR, source=["org/tiny-GGUF"], quantization="F16", projector="none")
+    Model.objects.update(version=other, weights_size=other.size, facts=other.facts)
+    site.hold(new)
+    run(job)
+    assert (job.state, job.code) == ("failed", "update_overtaken")
+    assert site.serves() == other
+
+
+def updated(site: Site) -> Version:
+    job, new = until_swapped(site)
+    site.ready(newest())
+    run(job)
+    tick()
+    assert run(job).state == "done"
+    return new
+
+
+def test_rollback_goes_back_without_fetching(site: Site, answers: list[Any], stocked_hub: Hub) -> None:
+    new = updated(site)
+    stocked_hub.seen.clear()
+    job = run(opened("rollback"))
+    assert site.serves() == site.first
+    tick()
+    site.ready(newest())
+    run(job)
+    tick()
+    run(job)
+    assert job.state == "done"
+    assert (site.serves(), site.model.previous) == (site.first, new)
+    assert site.running() == {site.first.pk: "ready"}
+    assert stocked_hub.seen == []
+
+
+def test_rollback_needs_what_was_there_before_and_somebody_who_has_it(site: Site, answers: list[Any]) -> None:
+    assert run(opened("rollback")).code == "nothing_to_roll_back"
+    updated(site)
+    del site.has[site.first.pk]
+    site.beat()
+    job = run(opened("rollback"))
+    assert (job.state, job.code) == ("failed", "previous_not_held")
+
+
+def test_files_on_the_nodes_are_updated_from_their_origin_and_put_back_where_that_fails(
+    stocked_hub: Hub, tmp_path: Any, answers: list[Any]
+) -> None:
+    site = Site(stocked_hub)
+    path = tmp_path / "m-Q8_0.gguf"
+    path.write_bytes(site.small)
+    lies = a_model("lies", weights_path=str(path))
+    origins.give(actor=ACTOR, model=lies, repository=REPO)
+    site.changes()
+    job = run(rows.open(kind="update", subject="lies", args={"name": "lies"}, actor="user:x"))
+    new = Version.objects.exclude(pk=site.first.pk).get()
+    site.hold(new)
+    run(job)
+    lies.refresh_from_db()
+    assert (lies.version, lies.weights_path, lies.previous) == (new, "", None)
+    rows.cancel(job_id=job.id, actor="user:x")
+    run(job)
+    lies.refresh_from_db()
+    assert (lies.version, lies.weights_path) == (None, str(path))
+
+
+def test_the_beat_asks_what_was_not_asked_in_time_and_nothing_where_it_is_off(
+    site: Site, settings: Any, stocked_hub: Hub
+) -> None:
+    for every, times in ((0.0, 0), (3600.0, 1), (3600.0, 1)):
+        settings.CONFIG = replace(settings.CONFIG, update_check=every)
+        stocked_hub.seen.clear() if not every else None
+        asked.check()
+        assert sum(item["path"].startswith("/api/models/") for item in stocked_hub.seen) == times
+
+
+def test_check_all_asks_each_model_once_in_its_time(site: Site) -> None:
+    assert origins.check_all(older_than=3600) == ()
+    commit = site.changes()
+    assert origins.check_all(older_than=3600) == (), "it was asked just now"
+    assert origins.check_all(older_than=-1) == ("m",)
+    row = Origin.objects.get()
+    assert (row.newest, row.changed) == (commit, ["m-Q8_0.gguf"])

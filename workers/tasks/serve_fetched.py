@@ -1,0 +1,311 @@
+"""The first steps of a serve job whose weights are fetched: look at the source, plan, fetch, check, offer it.
+
+`workers.tasks.serve` waits for the replica and asks it, as for weights that lie on the nodes. Nothing is kept between two
+looks but what the steps note; each finds what is done already and goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+
+from catalog import selectors as catalog
+from catalog.domain import sources as words
+from catalog.domain.facts import ModelFacts, facts_from_dict
+from catalog.domain.manifests import ManifestFile
+from catalog.domain.repository import FileSet, Format, RepoFile
+from catalog.domain.sources import FromAddresses, FromRepository
+from catalog.services import served, sources, versions
+from catalog.services.registry import Seen
+from cluster import selectors
+from cluster.domain import serving
+from cluster.domain.board import Board
+from cluster.domain.offers import Plan, Variant, plan
+from cluster.domain.rollout import JobView
+from cluster.domain.serving import Build, way_name
+from cluster.selectors import mirror as mirrored
+from cluster.services import jobs
+from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.units import format_bytes, format_seconds
+from workers.jobs import Context, Piece
+
+SLOTS = 2
+"""Requests at once of the profile, where the job's arguments name none."""
+PATIENCE = 300.0
+"""Seconds for which a source that does not answer is asked again; one that says when to come back is asked then."""
+NEXT_LOOK = 1.0
+CLOCKS = 1.0
+"""Seconds by which this machine's clock may differ from the database's."""
+NO_MIRROR = 60.0
+"""Seconds for which a node's refusal to fetch stands until the job believes it: nodes may just be starting."""
+
+
+def patient(step: Callable[[Context], Piece]) -> Callable[[Context], Piece]:
+    """A step that asks a registry: what time cures is waited for, seen on the step."""
+
+    @wraps(step)
+    def run(context: Context) -> Piece:
+        try:
+            return step(context)
+        except Refused as refused:
+            if refused.retry_after is None:
+                raise
+            now = time.time()
+            since = float(context.data.get("troubled_since", now))
+            if refused.kind is not Kind.LIMITED and now - since > PATIENCE:
+                raise
+            data = {"troubled_since": since}
+            return Piece(detail=refused.message, data=data, again_in=max(1.0, refused.retry_after))
+
+    return run
+
+
+@patient
+def registry(context: Context) -> Piece:
+    """The commit, and that the files that were asked for are there and may be read; that the name is free."""
+    args = context.job.args
+    source = _source(args)
+    _name_is_free(args)
+    seen, found = sources.look(source, **_words(args))
+    _projectors(seen, found, args)  # one that there is not is refused before anything else is done
+    sets = ", ".join(dict.fromkeys(item.quantization or item.format.value for item in found[:12]))
+    where = f"{seen.card.id} at {seen.card.commit[:12]}" if seen.card.commit else f"{len(seen.card.files)} files"
+    data = {"repository": seen.card.id if seen.card.commit else "", "commit": seen.card.commit}
+    return Piece(done=True, detail=f"{where}: {sets}{' and more' if len(found) > 12 else ''}", data=data)
+
+
+@patient
+def plan_it(context: Context) -> Piece:
+    """Its file and its way, unless told; what a version and a catalogue entry are made of."""
+    args = context.job.args
+    source = _pinned(context.job)
+    seen, shapes = sources.shapes(source, **_words(args))
+    projectors = _projectors(seen, [item for item, _ in shapes], args)
+    variants = [_variant(item, facts, projectors[item.first.path]) for item, facts in shapes]
+    chosen = serving.choose(
+        _plans(variants, args), way=str(args.get("way") or ""), fallbacks=bool(args.get("fallbacks"))
+    )
+    files, facts = next((item, facts) for item, facts in shapes if item.first.path == chosen.variant.name)
+    if len(shapes) > 1:  # the shape was read from the smallest file: now from this one
+        _, ((files, facts),) = sources.shapes(source, file=files.first.path, format=files.format.value)
+    known(chosen.offers[0].way.engine, facts)
+    projector = projectors[files.first.path]
+    urls = {item.name: item.url for item in source.files} if isinstance(source, FromAddresses) else {}
+    every = [*files.files, *([projector] if projector else [])]
+    data = {
+        "name": files.first.path, "format": files.format.value, "quantization": facts.quantization or files.quantization,
+        "first": files.first.path if files.format is Format.GGUF else "", "projector": projector.path if projector else "",
+        "files": [{"path": f.path, "size": f.size, "sha256": f.sha256, "blob": f.blob, "url": urls.get(f.path, "")} for f in every],
+        "facts": facts.as_dict(), "way": way_name(chosen.offers[0].way), "profiles": list(serving.profiles(chosen)),
+    }  # fmt: skip
+    size = sum(item.size for item in every)
+    beside = f" with {projector.name}" if projector else ""
+    detail = f"{files.first.path}{beside}, {format_bytes(size)}, on {data['way']} ({chosen.offers[0].way.engine})"
+    further = [way_name(offer.way) for offer in chosen.offers[1:]]
+    detail += f"; else on {', '.join(further)}" if further else ""
+    return Piece(done=True, detail=detail, data=data)
+
+
+def mirror(context: Context) -> Piece:
+    """The version exists, and a node has all of it. A node that cannot have it ends the job with its reason."""
+    job, found = context.job, context.job.found("plan")
+    version_id = str(context.data.get("version_id") or "")
+    data = dict(context.data)
+    if not version_id:
+        begun = float(data.get("begun") or selectors.database_now())
+        context.tell(data={"begun": begun})  # so that what is younger is known to be this job's, also after a crash
+        made = versions.keep(
+            actor=job.actor,
+            format=Format(found["format"]),
+            files=[ManifestFile(**item) for item in found["files"]],
+            first=found["first"],
+            facts=facts_from_dict(found["facts"]),
+            quantization=found["quantization"],
+            projector=found["projector"],
+            registry=settings.CONFIG.registry if job.found("registry")["commit"] else "",
+            repository=job.found("registry")["repository"],
+            commit=job.found("registry")["commit"],
+        )
+        version_id = str(made.pk)
+        data = {"version_id": version_id, "ours": made.created_at.timestamp() >= begun - CLOCKS}
+        context.tell(data=data)
+    try:
+        state = mirrored.version_state(version_id)
+    except Refused:  # removed at this moment: once more from the beginning
+        return Piece(progress=0.0, detail="the weights were removed meanwhile: they are fetched anew", data={})
+    if state.whole:
+        where = ", ".join(state.holders[:3])
+        return Piece(done=True, detail=f"{format_bytes(state.size)}, whole and checked on {where}", data=data)
+    share = state.there / state.size if state.size else 0.0
+    text = f"{format_bytes(state.there)} of {format_bytes(state.size)}"
+    if state.code:
+        now = time.time()
+        since = float(data.get("refused_since", now))
+        if now - since > NO_MIRROR:
+            raise Refused(Kind.UNAVAILABLE, state.code, state.message or "a node refused to fetch the weights")
+        said = f"{text}: {state.message}" if state.message else text
+        return Piece(progress=share, detail=said, data={**data, "refused_since": since}, again_in=NEXT_LOOK)
+    data.pop("refused_since", None)
+    if state.rate:
+        left = (state.size - state.there) / state.rate
+        text += f", {format_bytes(int(state.rate))}/s, {format_seconds(left)} left"
+    return Piece(progress=share, detail=text, data=data, again_in=NEXT_LOOK)
+
+
+def check(context: Context) -> Piece:
+    """An engine here knows the architecture, and the hardware still holds it, in use by others or not."""
+    found = context.job.found("plan")
+    facts = facts_from_dict(found["facts"])
+    version = catalog.versions().filter(id=context.job.found("mirror")["version_id"]).first()
+    if version is None:
+        text = "the weights were removed while the job ran: begin anew"
+        raise Refused(Kind.CONFLICT, "version_unknown", text)
+    first = found["profiles"][0]
+    known(first["engine"], facts)
+    size = sum(
+        item["size"] for item in found["files"] if item["path"].endswith((".gguf", ".safetensors"))
+    )  # as planned
+    variant = Variant(
+        name=found["name"], format=Format(found["format"]), size=size, facts=facts, quantization=found["quantization"]
+    )
+    chosen = serving.choose(_plans([variant], context.job.args), way=found["way"])
+    offer = chosen.offers[0]
+    parts = [f"{format_bytes(offer.card_memory)} of cards"] if offer.card_memory else []
+    parts.append(f"{format_bytes(offer.memory)} of memory")
+    free = "free now" if offer.free_now else "in use now"
+    return Piece(done=True, detail=f"the engine knows {facts.architecture or 'it'}; {', '.join(parts)}, {free}")
+
+
+def catalogue(context: Context) -> Piece:
+    """The model with its ways; one that serves these weights already is taken as it is."""
+    job, found = context.job, context.job.found("plan")
+    name, version_id = str(job.args["name"]), job.found("mirror")["version_id"]
+    model = catalog.models_with_profiles().filter(name=name).first()
+    if model is not None:
+        if model.version_id != version_id:
+            raise _taken(name)
+        if not model.enabled:
+            served.enable(actor=job.actor, model=model, why=f"job {job.id}")
+        return Piece(done=True, detail=f"{name} is in the catalogue", data={"model_id": model.pk, "added": False})
+    version = catalog.versions().filter(id=version_id).first()
+    if version is None:
+        raise Refused(Kind.CONFLICT, "version_unknown", "the weights were removed while the job ran: begin anew")
+    first, *others = found["profiles"]
+    on_demand = bool(job.args.get("on_demand"))
+    replicas = int(job.args.get("replicas") or 1)
+    model = served.add_model(
+        actor=job.actor,
+        name=name,
+        version=version,
+        description=str(job.args.get("description", "")),
+        replicas=0 if on_demand else replicas,
+        max_replicas=replicas if on_demand else None,
+        facts=facts_from_dict(version.facts),
+        profile=first,
+        further=others,
+    )
+    ways = f"{1 + len(others)} ways" if others else "one way"
+    return Piece(done=True, detail=f"{name} added with {ways}", data={"model_id": model.pk, "added": True})
+
+
+def cleanup(job: JobView) -> None:
+    """A job that was cancelled leaves neither the model that it added nor the version that it began, where nobody else uses
+    it. One that failed leaves what was fetched: tried again, it goes on from there."""
+    if not job.cancel_requested:
+        return
+    made = job.found("catalogue")
+    if made.get("added"):
+        model = catalog.models_with_profiles().filter(id=made["model_id"]).first()
+        if model is not None:
+            with suppress(Refused):  # something else was built on it meanwhile
+                served.remove(actor=job.actor, model=model)
+    began = job.found("mirror")
+    if not began.get("ours") or jobs.others_with(version_id=began["version_id"], job_id=job.id):
+        return
+    version = catalog.versions().filter(id=began["version_id"]).first()
+    if version is not None:
+        with suppress(Refused):  # a model needs it by now
+            versions.remove(actor=job.actor, version=version)
+
+
+STEPS = {"registry": registry, "plan": plan_it, "mirror": mirror, "check": check, "catalogue": catalogue}
+
+
+def _source(args: Any) -> FromRepository | FromAddresses:
+    found = words.source(args["source"], args.get("checksums") or (), registry=settings.CONFIG.registry)
+    assert not isinstance(found, words.FromPath)  # such a job has other steps
+    return found
+
+
+def _pinned(job: JobView) -> FromRepository | FromAddresses:
+    """The source at the commit that the first step found."""
+    commit = job.found("registry")["commit"]
+    if not commit:
+        return _source(job.args)
+    return FromRepository(repository=job.found("registry")["repository"], revision=commit)
+
+
+def _words(args: Any) -> dict[str, str]:
+    return {name: str(args.get(given) or "") for name, given in
+            (("quantization", "quantization"), ("file", "file"), ("format", "file_format"))}  # fmt: skip
+
+
+def _projectors(seen: Seen, sets: Sequence[FileSet], args: Any) -> dict[str, RepoFile | None]:
+    """Of each set, by its first file. One that is named is for GGUF, where there is some."""
+    wanted = str(args.get("projector") or "auto")
+    some = any(item.format is Format.GGUF for item in sets)
+    return {
+        item.first.path: None if some and item.format is not Format.GGUF else sources.projector(seen, item, wanted)
+        for item in sets
+    }
+
+
+def _variant(files: FileSet, facts: ModelFacts, projector: RepoFile | None) -> Variant:
+    """Its projector lies in memory beside it."""
+    size = sum(file.size for file in files.weights) + (projector.size if projector else 0)
+    return Variant(name=files.first.path, format=files.format, size=size, facts=facts, quantization=files.quantization)
+
+
+def _plans(variants: list[Variant], args: Any) -> tuple[Plan, ...]:
+    board = Board(selectors.world(selectors.database_now()))
+    vectors = bool(variants) and variants[0].facts.embeddings
+    return plan(
+        board, variants, context=int(args.get("context") or 0), slots=int(args.get("slots") or (1 if vectors else SLOTS)),
+        klass=str(args.get("gpu_class") or ""), tp=int(args.get("tp") or 0),
+    )  # fmt: skip
+
+
+def known(engine: str, facts: ModelFacts) -> None:
+    """Refuse an architecture that no engine of the nodes can load, where they tell."""
+    builds = [
+        Build(node=node.name, version=item.get("version", ""), architectures=item.get("architectures", ()))
+        for node in selectors.nodes()
+        for item in node.engines
+        if item["kind"] == engine and not item.get("problem")
+    ]
+    if why := serving.unknown_to_all(builds, facts.architecture):
+        raise Refused(Kind.UNAVAILABLE, "architecture_unknown", why)
+
+
+def _name_is_free(args: Any) -> None:
+    """Before anything is fetched: a name that stands for other weights is no name for these."""
+    model = catalog.models_with_profiles().filter(name=args["name"]).select_related("version").first()
+    if model is not None and (model.version is None or not _same_source(model.version, args)):
+        raise _taken(args["name"])
+
+
+def _same_source(version: Any, args: Any) -> bool:
+    source = _source(args)
+    return bool(version.repository == (source.repository if isinstance(source, FromRepository) else ""))
+
+
+def _taken(name: str) -> Refused:
+    text = (
+        f"the catalogue has a model {name} with other weights: choose another name, or see `llmgw model update {name}`"
+    )
+    return Refused(Kind.CONFLICT, "model_exists", text, param="name")
