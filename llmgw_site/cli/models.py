@@ -86,9 +86,7 @@ def show(
         model_orders.show_why(client, row)
         return
     plain = [name for name in row if name not in ("facts", "profiles", "weights_size", "version", "previous")]
-    weights: list[Column] = [
-        (name, lambda row, name=name: version_words(row[name])) for name in ("version", "previous") if row[name]
-    ]
+    weights: list[Column] = [(name, _version(name)) for name in ("version", "previous") if row[name]]
     facts: list[Column] = [(f"facts {name}", _fact(name)) for name in row["facts"]]
     show_item(row, as_json=False, fields=[*plain, *weights, ("weights_size", size), *facts])
     print()
@@ -167,6 +165,10 @@ def _act(model: str, action: str, why: str) -> dict[str, Any]:
     row = client.find("models", model, noun="model")
     answer: dict[str, Any] = client.post(f"models/{row['id']}/{action}", {"why": why})
     return answer
+
+
+def _version(name: str) -> Any:
+    return lambda row: version_words(row[name])
 
 
 def _fact(name: str) -> Any:
