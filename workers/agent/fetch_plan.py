@@ -15,6 +15,10 @@ LATER = 300.0
 """Seconds until what did not help by itself is tried again: somebody may have mended it, and told nobody."""
 WINDOW = 5.0
 """Seconds over which a rate is taken."""
+REMOVE_AFTER, REMOVE_ALL_AFTER = 30.0, 24 * 3600.0
+"""Seconds for which nobody must want a version until it is removed: what controllers say may be from a moment before. The second
+for one that is whole where they name none at all: their database may be new, or of before there were any, and whoever restores it
+gets time."""
 
 
 def pause(failures: int, retry_after: float | None) -> float:
@@ -50,6 +54,11 @@ def to_remove(
         return ()
     needed = {*kept, *ordered, *used}  # 2
     return tuple(item.version for item in here if item.version not in needed and (data or not item.whole))  # 3, 4
+
+
+def patience(kept: Collection[str] | None, *, whole: bool) -> float:
+    """Seconds for which a version must be unwanted until it is removed, by what the controllers want kept."""
+    return REMOVE_ALL_AFTER if whole and not kept else REMOVE_AFTER
 
 
 def same_way(before: FetchOrder, now: FetchOrder) -> bool:

@@ -26,7 +26,7 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.outgoing import Guard
-from workers.agent.fetch_plan import Here, Rate, can_begin, pause, same_way, to_remove
+from workers.agent.fetch_plan import Here, Rate, can_begin, patience, pause, same_way, to_remove
 from workers.agent.link import LinkError, NodeRemoved
 from workers.agent.sources import FromNodes, NodeCalls, recent
 
@@ -36,8 +36,6 @@ TOGETHER = 2
 """Versions that are fetched at once."""
 TICK, TOLD_EVERY, TIDY_EVERY = 0.25, 2.0, 10.0
 """Seconds between two looks at the orders, two words about progress, and two looks at what may go."""
-REMOVE_AFTER = 30.0
-"""Seconds for which nobody must want a version until it is removed: what controllers say may be from a moment before."""
 
 
 class Asked(Protocol):
@@ -143,7 +141,7 @@ class Fetching:
             self._fetches.setdefault(version, _Fetch(order=order))
         running = sum(item.running for item in self._fetches.values())
         for item in self._fetches.values():  # 2
-            ready = not item.running and not item.whole and can_begin(item.order) and now >= item.retry_at
+            ready = not item.running and not item.whole and self._may_begin(item.order) and now >= item.retry_at
             if ready and running < TOGETHER:
                 running += 1
                 item.stop = threading.Event()
@@ -152,6 +150,10 @@ class Fetching:
         if (running or said != self._said) and now >= self._told_at + TOLD_EVERY:  # 3
             self._told_at, self._said = now, said
             self._news()
+
+    def _may_begin(self, order: FetchOrder) -> bool:
+        """Not where room may have to be made of other versions, and no controller has said yet which must stay."""
+        return can_begin(order) and (self._store.limit is None or self._kept is not None)
 
     def _follow(self, item: _Fetch, order: FetchOrder | None, now: float) -> None:
         """1. not wanted any more: it stops, and is forgotten; 2. from elsewhere: it stops, and begins again with what is there;
@@ -183,9 +185,8 @@ class Fetching:
         try:
             manifest = await self._manifest(item.order)
             item.size = manifest.size
-            kept = {*(self._kept or ()), *self._orders, *self._used()}
             event(log, "fetch_begins", version=version, size=manifest.size, registry=not item.order.sources)
-            await _in_thread(self._bring, item, manifest, kept)
+            await _in_thread(self._bring, item, manifest, self._needed())
         except Refused as refused:
             self._failed(item, refused.code, refused.message, refused.retry_after)
         except (LinkError, NodeRemoved) as error:
@@ -270,6 +271,10 @@ class Fetching:
 
     # --- the store ------------------------------------------------------------------------------------------------
 
+    def _needed(self) -> set[str]:
+        """Versions that must not go."""
+        return {*(self._kept or ()), *self._orders, *self._used()}
+
     async def _tidy(self, now: float) -> None:
         """Remove what nobody wants here, once it was unwanted for a while; see what has gone by other hands."""
         if not self._tidied:
@@ -281,7 +286,11 @@ class Fetching:
             item.whole = item.whole and version in whole
         gone = to_remove(here, kept=self._kept, ordered=self._orders, used=self._used(), data=self._data())
         self._unwanted = {version: self._unwanted.get(version, now) for version in gone}
-        for version in (version for version, since in self._unwanted.items() if now - since >= REMOVE_AFTER):
+        for version, since in list(self._unwanted.items()):
+            if now - since < patience(self._kept, whole=version in whole):
+                continue
+            if version in self._needed():  # since the one before was being removed, which may take long
+                continue
             with suppress(Refused):  # it is just being stopped
                 if await asyncio.to_thread(self._store.remove, version):
                     event(log, "weights_removed", version=version)

@@ -48,7 +48,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "TICK", 0.02)
     monkeypatch.setattr(fetching, "TOLD_EVERY", 0.05)
     monkeypatch.setattr(fetching, "TIDY_EVERY", 0.05)
-    monkeypatch.setattr(fetching, "REMOVE_AFTER", 0.2)
+    monkeypatch.setattr(fetch_plan, "REMOVE_AFTER", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +320,55 @@ async def test_a_data_node_removes_what_nobody_names_once_it_was_told(tmp_path: 
         await asyncio.sleep(0.3)
         assert {item.manifest.id for item in node.store.versions()} == {used, kept}
         assert node.changes == 2
+
+
+async def test_a_data_node_keeps_what_it_has_for_long_where_controllers_name_nothing_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after their database was made anew, or restored from before there were versions."""
+    async with alone(tmp_path) as node:
+        holders.put(node.config.store, FILES, version="ver_0000000002")
+        holders.put(node.config.store, FILES, version="ver_0000000003", whole=False)
+        node.data = True
+        node.want(kept=())
+        await node.until(lambda: len(node.store.versions()) == 1)  # what is not whole is no loss
+        await asyncio.sleep(0.4)
+        assert [item.manifest.id for item in node.store.versions()] == ["ver_0000000002"]
+        monkeypatch.setattr(fetch_plan, "REMOVE_ALL_AFTER", 0.3)
+        await node.until(lambda: not node.store.versions())
+
+
+async def test_what_is_wanted_again_while_another_is_removed_stays(tmp_path: Path) -> None:
+    first, second, third = (f"ver_000000000{number}" for number in range(2, 5))
+    async with alone(tmp_path) as node:
+        for version in (first, second):
+            holders.put(node.config.store, FILES, version=version)
+        remove = node.store.remove
+
+        def slowly(version: str) -> bool:
+            node.want(kept=(second, third))
+            return remove(version)
+
+        node.store.remove = slowly  # type: ignore[method-assign]
+        node.data = True
+        node.want(kept=(third,))
+        await node.until(lambda: len(node.store.versions()) < 2)
+        await asyncio.sleep(0.4)
+        assert [item.manifest.id for item in node.store.versions()] == [second]
+
+
+async def test_no_room_is_made_before_a_controller_has_said_what_must_stay(tmp_path: Path, hub: Hub) -> None:
+    """An agent that starts anew has its orders from its disk, and goes on with them while no controller answers."""
+    old = "ver_0000000007"
+    async with alone(tmp_path, of_hub(hub), HF_ENDPOINT=hub.base, LLMGW_STORE_LIMIT=str(BARE.size + 10)) as node:
+        holders.put(node.config.store, FILES, version=old)
+        node.work.order([FROM_REGISTRY])
+        await asyncio.sleep(0.3)
+        assert [item.manifest.id for item in node.store.versions()] == [old]
+        node.want(FROM_REGISTRY, kept=(old,))
+        await node.until(lambda: node.report.code == "store_full")
+        node.want(FROM_REGISTRY, kept=())
+        await node.whole()
 
 
 async def test_removals_that_were_broken_off_are_finished_at_the_start(tmp_path: Path) -> None:
