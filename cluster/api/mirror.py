@@ -110,7 +110,7 @@ class Mirror(viewsets.ViewSet):
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, ref: str) -> Response:
         """Keep it no longer: nodes delete its files. Refused while a model needs it."""
-        row = catalog.versions().filter(id=_found(ref).id).first()
+        row = catalog.versions().filter(id=ref.replace("\x00", "")).first()
         if row is None:
             raise _unknown(ref)
         versions.remove(actor=actors.of_request(request), version=row)

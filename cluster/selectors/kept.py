@@ -12,7 +12,7 @@ from catalog.models import Model, Version
 from cluster.domain.states import NodeState
 from cluster.models import Node
 from cluster.selectors import clock as look_at_clock
-from cluster.selectors import node_state_of
+from cluster.selectors import holdings, node_state_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,20 +73,21 @@ WORDS = {"models": "model", "former_models": "earlier version of", "adapters": "
 
 
 def kept(version_id: str = "") -> tuple[Kept, ...]:
-    """All versions, the newest first; or only this one. A query for versions, one for nodes, one for each kind of user."""
+    """All versions, the newest first; or only this one. A query for versions, one for nodes, one for each kind of
+    user, and some where reports of weights are new."""
     rows = Version.objects.order_by("-created_at", "id")
     rows = rows.filter(id=version_id) if version_id else rows
     relations = [item.get_accessor_name() or "" for item in Version._meta.related_objects]
     listening, now = look_at_clock()
     holders: dict[str, list[Holder]] = {}
     fetchers: dict[str, list[Fetcher]] = {}
-    for node in (
-        Node.objects.filter(removed_at__isnull=True).only("name", "last_seen_at", "weights", "fetches").order_by("name")
-    ):
+    columns = ("name", "last_seen_at", "weights_mark", "fetches")
+    nodes = list(Node.objects.filter(removed_at__isnull=True).only(*columns).order_by("name"))
+    holdings.read(nodes)
+    for node in nodes:
         heard = node_state_of(node, listening, now) is not NodeState.OFFLINE
-        for item in node.weights or ():
-            if item["size"] is not None:
-                holders.setdefault(item["path"], []).append(Holder(node=node.name, heard=heard))
+        for version in holdings.versions_of(node) if node.weights_mark else ():
+            holders.setdefault(version, []).append(Holder(node=node.name, heard=heard))
         for item in (node.fetches or ()) if heard else ():
             fetchers.setdefault(item["version"], []).append(_fetcher(node.name, item))
     return tuple(

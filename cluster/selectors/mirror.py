@@ -151,17 +151,12 @@ def fetching_nodes() -> list[str]:
 
 
 def version_state(version_id: str, *, now: float | None = None) -> VersionState:
-    """Raises Refused `version_unknown`."""
-    found = version_states(now=now).get(version_id)
-    if found is None:
-        raise Refused(Kind.NOT_FOUND, "version_unknown", f"there are no weights {version_id[:60]}", param="version")
-    return found
-
-
-def version_states(*, now: float | None = None) -> dict[str, VersionState]:
-    """Every version, by its id. Four queries, however many; one more where a report is new."""
+    """Raises Refused `version_unknown`. Four queries, however many nodes and versions; some more where reports are new."""
     board = _Board(database_now() if now is None else now)
-    return {version: _state(board.sharing(version), board, size) for version, size in board.sizes.items()}
+    size = board.sizes.get(version_id)
+    if size is None:
+        raise Refused(Kind.NOT_FOUND, "version_unknown", f"there are no weights {version_id[:60]}", param="version")
+    return _state(board.sharing(version_id), board, size)
 
 
 def _state(sharing: Sharing, board: _Board, size: int) -> VersionState:

@@ -18,10 +18,11 @@ from catalog.domain.manifests import manifest_from_dict
 from catalog.models import Version
 from catalog.services import served, versions
 from cluster import selectors, signals
-from cluster.domain.fetching import PULLS, REGISTRY, FetchReport
+from cluster.domain.fetching import PULLS, REGISTRY, FetchReport, Sharing
 from cluster.domain.modules import ModuleReport
 from cluster.models import ClusterIdentity, Node, Replica
 from cluster.selectors import mirror
+from cluster.selectors.kept import kept
 from cluster.wire import Wanted, WeightsReport, from_dict, to_dict
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB
@@ -186,6 +187,37 @@ def test_many_nodes_do_not_all_pull_from_one_though_they_ask_in_the_same_second(
     assert sum(bool(order.sources) for order in first) == PULLS
     look_again()
     assert [place.beat().fetches[0].sources for place in bare] == [order.sources for order in first]
+
+
+def test_how_far_one_version_is_costs_nothing_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job asks each second, and working out one version for 10,000 nodes takes a while."""
+    wanted = [a_version(commit=letter * 40) for letter in "abc"]
+    data = Place(*DATA)
+    data.beat()
+    worked_out: list[str] = []
+
+    def sharing(version: str, *more: Any) -> Sharing:
+        worked_out.append(version)
+        return Sharing(version, *more)
+
+    monkeypatch.setattr(mirror, "Sharing", sharing)
+    assert not mirror.version_state(wanted[1].id).whole
+    assert worked_out == [wanted[1].id]
+
+
+def test_the_page_of_what_is_kept_reads_a_report_once() -> None:
+    """It is looked at every three seconds, and reports of 10,000 nodes are long."""
+    version = a_version()
+    places = [Place(*DATA) for _ in range(3)]
+    for place in places:
+        place.whole(version)
+        place.beat()
+    assert len(kept()[0].holders) == 3
+    with CaptureQueriesContext(connection) as found:
+        assert len(kept()[0].holders) == 3
+    assert not [
+        query["sql"] for query in found.captured_queries if '"weights"' in query["sql"] or " weights " in query["sql"]
+    ]
 
 
 def test_a_node_that_is_not_heard_holds_nothing_and_fetches_nothing() -> None:
