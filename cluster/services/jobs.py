@@ -6,6 +6,8 @@ was killed lets it run out, and the sweep hands the job to another.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -19,21 +21,25 @@ from cluster.domain.rollout import KINDS, JobView, StepView, steps_of
 from cluster.domain.states import JOB_TERMINAL, JobState, StepState
 from cluster.models import Job, JobStep
 from cluster.selectors import from_unix, unix
+from cluster.services.locks import plan_lock
 from llmgw_site.lib.errors import Kind, Refused
 
 LEASE = 15.0
 """Seconds that a claim holds without a sign of life."""
+EXCLUSIVE = frozenset({"update", "rollback"})
+"""Kinds that change what a model serves: one of them at a time."""
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 
 
 def open(*, kind: str, subject: str, args: dict[str, Any], actor: str) -> Job:
-    """Write a job down and wake a worker after the commit. Raises Refused where one of its kind is open for it."""
+    """Write a job down and wake a worker after the commit. Raises Refused where one of its kind is open for it, or one that
+    excludes it."""
     if kind not in KINDS:
         known = ", ".join(sorted(KINDS))
         text = f"there is no job of kind {kind!r}: choose one of {known}"
         raise Refused(Kind.INVALID, "job_kind_unknown", text, param="kind")
     try:
-        with transaction.atomic():
+        with _alone(kind, subject):
             job = Job.objects.create(kind=kind, subject=subject, args=args, actor=actor)
             JobStep.objects.bulk_create(
                 JobStep(job=job, number=number, name=spec.name, title=spec.title)
@@ -183,8 +189,8 @@ def cancel(*, job_id: str, actor: str) -> Job:
 
 def retry(*, job_id: str, actor: str) -> Job:
     """Have a failed job go on at the step that failed; what the steps before it did stays done."""
-    with transaction.atomic():
-        job = _get(job_id)
+    job = _get(job_id)
+    with _alone(job.kind, job.subject):
         try:
             with transaction.atomic():
                 again = Job.objects.filter(id=job_id, state=JobState.FAILED.value).update(
@@ -230,6 +236,21 @@ def others_with(*, version_id: str, job_id: str) -> bool:
     """Whether another open job goes on with this version of weights."""
     steps = JobStep.objects.filter(job__state__in=_OPEN, data__version_id=version_id)
     return steps.exclude(job_id=job_id).exists()
+
+
+@contextmanager
+def _alone(kind: str, subject: str) -> Iterator[None]:
+    """One transaction in which no job is opened that excludes this one. Raises Refused where one is open."""
+    if kind not in EXCLUSIVE:
+        with transaction.atomic():
+            yield
+        return
+    with plan_lock():
+        other = Job.objects.filter(kind__in=EXCLUSIVE - {kind}, subject=subject, state__in=_OPEN).first()
+        if other is not None:
+            text = f"a job {other.kind} for {subject} is open already: look at it, or cancel it first"
+            raise Refused(Kind.CONFLICT, "job_already_open", text, extra={"job_id": other.pk})
+        yield
 
 
 def _mine(job_id: str, worker: str) -> Any:

@@ -15,14 +15,10 @@ from django.db.models import F
 from catalog.models import Model, Version
 from catalog.services import origins, rows
 from cluster import signals
-from cluster.domain.states import JOB_TERMINAL
 from cluster.models import Job, ModelStanding
 from cluster.services import jobs
 from cluster.services.locks import plan_lock
 from llmgw_site.lib.errors import Kind, Refused
-
-FILES = ("version", "previous", "weights_path", "weights_sha256", "weights_size", "facts")
-"""Columns that say what a model serves."""
 
 
 def served_now(model: Model) -> dict[str, Any]:
@@ -33,10 +29,6 @@ def served_now(model: Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KINDS = ("update", "rollback")
-"""Jobs that change what a model serves: one of them at a time."""
-
-
 def begin(*, kind: str, model: Model, args: Mapping[str, Any], actor: str) -> Job:
     """Open a job about a model that is there. Raises Refused: `job_already_open`, also where the other kind is open that changes what it
     serves; `origin_unknown`, `model_is_external`, `nothing_to_roll_back`."""
@@ -44,11 +36,6 @@ def begin(*, kind: str, model: Model, args: Mapping[str, Any], actor: str) -> Jo
         origins.needed(model)
     elif kind == "rollback":
         may_go_back(model)
-    if kind in KINDS:
-        other = Job.objects.filter(kind__in=KINDS, subject=model.name).exclude(state__in=sorted(JOB_TERMINAL)).first()
-        if other is not None:
-            text = f"a job {other.kind} for {model.name} is open already: look at it, or cancel it first"
-            raise Refused(Kind.CONFLICT, "job_already_open", text, extra={"job_id": other.pk})
     return jobs.open(kind=kind, subject=model.name, args={"name": model.name, **args}, actor=actor)
 
 

@@ -17,7 +17,7 @@ from django.conf import settings
 from catalog import selectors as catalog
 from catalog.domain import sources as words
 from catalog.domain.facts import ModelFacts, facts_from_dict
-from catalog.domain.manifests import ManifestFile
+from catalog.domain.manifests import ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile
 from catalog.domain.sources import FromAddresses, FromRepository
 from catalog.services import served, sources, versions
@@ -43,6 +43,19 @@ CLOCKS = 1.0
 """Seconds by which this machine's clock may differ from the database's."""
 NO_MIRROR = 60.0
 """Seconds for which a node's refusal to fetch stands until the job believes it: nodes may just be starting."""
+LIMITED = "registry_limited"
+"""What a node is told that asks too often: it comes back when it may, however long that is."""
+PASSING = frozenset(
+    {
+        "registry_failed",
+        "registry_unreachable",
+        "address_failed",
+        "fetch_broken",
+        "weights_no_source",
+        "manifest_unavailable",
+    }
+)
+"""Codes of what mostly passes by itself, as a network that is away: believed after PATIENCE only."""
 
 
 def patient(step: Callable[[Context], Piece]) -> Callable[[Context], Piece]:
@@ -122,7 +135,7 @@ def mirror(context: Context) -> Piece:
         made = versions.keep(
             actor=job.actor,
             format=Format(found["format"]),
-            files=[ManifestFile(**item) for item in found["files"]],
+            files=_files(job),
             first=found["first"],
             facts=facts_from_dict(found["facts"]),
             quantization=found["quantization"],
@@ -132,7 +145,7 @@ def mirror(context: Context) -> Piece:
             commit=job.found("registry")["commit"],
         )
         version_id = str(made.pk)
-        data = {"version_id": version_id, "ours": made.created_at.timestamp() >= begun - CLOCKS}
+        data = {"version_id": version_id, "ours": _since(made, begun)}
         context.tell(data=data)
     try:
         state = mirrored.version_state(version_id)
@@ -146,7 +159,8 @@ def mirror(context: Context) -> Piece:
     if state.code:
         now = time.time()
         since = float(data.get("refused_since", now))
-        if now - since > NO_MIRROR:
+        patience = PATIENCE if state.code in PASSING else NO_MIRROR
+        if state.code != LIMITED and now - since > patience:
             raise Refused(Kind.UNAVAILABLE, state.code, state.message or "a node refused to fetch the weights")
         said = f"{text}: {state.message}" if state.message else text
         return Piece(progress=share, detail=said, data={**data, "refused_since": since}, again_in=NEXT_LOOK)
@@ -185,16 +199,19 @@ def catalogue(context: Context) -> Piece:
     """The model with its ways; one that serves these weights already is taken as it is."""
     job, found = context.job, context.job.found("plan")
     name, version_id = str(job.args["name"]), job.found("mirror")["version_id"]
+    begun = context.data.get("begun")
     model = catalog.models_with_profiles().filter(name=name).first()
     if model is not None:
         if model.version_id != version_id:
             raise _taken(name)
         if not model.enabled:
             served.enable(actor=job.actor, model=model, why=f"job {job.id}")
-        return Piece(done=True, detail=f"{name} is in the catalogue", data={"model_id": model.pk, "added": False})
+        added = begun is not None and _since(model, begun)
+        return Piece(done=True, detail=f"{name} is in the catalogue", data={"model_id": model.pk, "added": added})
     version = catalog.versions().filter(id=version_id).first()
     if version is None:
         raise Refused(Kind.CONFLICT, "version_unknown", "the weights were removed while the job ran: begin anew")
+    context.tell(data={"begun": begun or selectors.database_now()})  # as in `mirror`
     first, *others = found["profiles"]
     on_demand = bool(job.args.get("on_demand"))
     replicas = int(job.args.get("replicas") or 1)
@@ -218,19 +235,53 @@ def cleanup(job: JobView) -> None:
     it. One that failed leaves what was fetched: tried again, it goes on from there."""
     if not job.cancel_requested:
         return
-    made = job.found("catalogue")
-    if made.get("added"):
-        model = catalog.models_with_profiles().filter(id=made["model_id"]).first()
-        if model is not None:
-            with suppress(Refused):  # something else was built on it meanwhile
-                served.remove(actor=job.actor, model=model)
-    began = job.found("mirror")
-    if not began.get("ours") or jobs.others_with(version_id=began["version_id"], job_id=job.id):
+    model = _added(job)
+    if model is not None:
+        with suppress(Refused):  # something else was built on it meanwhile
+            served.remove(actor=job.actor, model=model)
+    forget_version(job)
+
+
+def forget_version(job: JobView) -> None:
+    """Remove the version that the step `mirror` of a cancelled job began, noted or not, where nobody else uses it."""
+    version = _began(job)
+    if version is None or jobs.others_with(version_id=version.pk, job_id=job.id):
         return
-    version = catalog.versions().filter(id=began["version_id"]).first()
-    if version is not None:
-        with suppress(Refused):  # a model needs it by now
-            versions.remove(actor=job.actor, version=version)
+    with suppress(Refused):  # a model needs it by now
+        versions.remove(actor=job.actor, version=version)
+
+
+def _added(job: JobView) -> Any:
+    """The model that the step `catalogue` added; None: it added none."""
+    made, rows = job.found("catalogue"), catalog.models_with_profiles()
+    if "model_id" in made:
+        return rows.filter(id=made["model_id"]).first() if made.get("added") else None
+    if "begun" not in made:
+        return None
+    found = rows.filter(name=job.args["name"], version_id=job.found("mirror")["version_id"]).first()
+    return found if found is not None and _since(found, made["begun"]) else None
+
+
+def _began(job: JobView) -> Any:
+    """The version that the step `mirror` made; None: it made none."""
+    made, rows = job.found("mirror"), catalog.versions()
+    if "version_id" in made:
+        return rows.filter(id=made["version_id"]).first() if made.get("ours") else None
+    if "begun" not in made:
+        return None
+    known = job.found("registry")
+    young = [
+        row for row in rows.filter(repository=known["repository"], commit=known["commit"]) if _since(row, made["begun"])
+    ]
+    return next((row for row in young if manifest_from_dict(row.manifest).files == _files(job)), None)
+
+
+def _since(row: Any, begun: float) -> bool:
+    return bool(row.created_at.timestamp() >= begun - CLOCKS)
+
+
+def _files(job: JobView) -> tuple[ManifestFile, ...]:
+    return tuple(ManifestFile(**item) for item in job.found("plan")["files"])
 
 
 STEPS = {"registry": registry, "plan": plan_it, "mirror": mirror, "check": check, "catalogue": catalogue}

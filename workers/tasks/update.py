@@ -7,19 +7,18 @@ come to its good end leaves the model as it was.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 
 from catalog import selectors as catalog
 from catalog.domain.facts import facts_from_dict
 from catalog.domain.repository import Format
-from catalog.services import origins, versions
+from catalog.services import origins
 from cluster import selectors
 from cluster.domain.rollout import Close, JobView
 from cluster.domain.states import JobState, ReplicaState, StepState
 from cluster.domain.types import NOTHING_STARTED
 from cluster.selectors import mirror as mirrored
-from cluster.services import jobs, updates
+from cluster.services import updates
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 from workers import smoke
@@ -247,13 +246,8 @@ def cleanup(job: JobView) -> None:
                 why=f"job {job.id} did not succeed",
             )
         updates.over(model_id=model_id)
-    began = job.found("mirror")
-    if not job.cancel_requested or not began.get("ours") or jobs.others_with(version_id=version_id, job_id=job.id):
-        return
-    version = catalog.versions().filter(id=version_id).first()
-    if version is not None:
-        with suppress(Refused):  # a model needs it by now
-            versions.remove(actor=job.actor, version=version)
+    if job.cancel_requested:
+        serve_fetched.forget_version(job)
 
 
 UPDATE = JobKind(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from catalog.models import Model, Version
-from catalog.services import served
+from catalog.services import served, versions
 from cluster.domain.fetching import FetchReport
 from cluster.domain.modules import ModuleReport
 from cluster.models import Job, JobStep, Replica
@@ -267,6 +267,29 @@ def test_a_refusal_of_the_node_ends_the_job_with_its_code(
     assert Version.objects.exists()  # tried again, it goes on from there
 
 
+@pytest.mark.parametrize(
+    ("code", "after", "state"),
+    [
+        ("registry_limited", 7200.0, "running"),  # a registry may ask to wait an hour
+        ("registry_unreachable", 120.0, "running"),  # a network that is away for two minutes
+        ("registry_unreachable", 400.0, "failed"),
+        ("disk_full", 120.0, "failed"),
+    ],
+)
+def test_what_time_cures_is_waited_for_while_a_node_fetches(
+    stocked_hub: Hub, machine: Machine, code: str, after: float, state: str
+) -> None:
+    job = run(opened(quantization="F16"))
+    version = Version.objects.get()
+    machine.heartbeat(fetches=(FetchReport(version=version.pk, size=version.size, code=code, message="why"),))
+    assert run(job).state == "running"
+    noted = step(job, "mirror").data
+    told = {**noted, "refused_since": noted["refused_since"] - after}
+    JobStep.objects.filter(job=job, name="mirror").update(data=told)
+    job = run(job)
+    assert (job.state, job.code) == (state, code if state == "failed" else "")
+
+
 def test_progress_is_told_in_bytes_and_rate(stocked_hub: Hub, machine: Machine) -> None:
     job = run(opened(quantization="F16"))
     version = Version.objects.get()
@@ -289,6 +312,35 @@ def test_a_cancelled_job_leaves_nothing(stocked_hub: Hub, machine: Machine, at: 
     assert run(job).state == "cancelled"
     assert not Version.objects.exists()
     assert not Model.objects.exists()
+
+
+@pytest.mark.parametrize("at", ["mirror", "catalogue"])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_job_whose_worker_died_between_row_and_note_leaves_nothing_when_it_is_cancelled(
+    stocked_hub: Hub, machine: Machine, monkeypatch: pytest.MonkeyPatch, at: str, resumed: bool
+) -> None:
+    job = opened(quantization="F16")
+    if at == "catalogue":
+        run(job)
+        whole(machine, Version.objects.get())
+    owner, verb = (versions, "keep") if at == "mirror" else (served, "add_model")
+    made = getattr(owner, verb)
+
+    def killed(**words: Any) -> None:
+        made(**words)
+        raise jobs.LostJob
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, verb, killed)
+        run(job)
+    assert (Version.objects.count(), Model.objects.count()) == (1, at == "catalogue")
+    Job.objects.update(claimed_until=None, claimed_by="")
+    if resumed:
+        run(job)
+        Job.objects.update(claimed_until=None, claimed_by="")
+    rows.cancel(job_id=job.id, actor="t")
+    assert run(job).state == "cancelled"
+    assert (Version.objects.count(), Model.objects.count()) == (0, 0)
 
 
 def test_a_cancelled_job_leaves_what_others_use(stocked_hub: Hub, machine: Machine) -> None:

@@ -11,6 +11,7 @@ from catalog.models import Model, Origin, Version
 from catalog.services import mirror, origins
 from cluster.models import Job, JobStep, ModelStanding, Replica
 from cluster.services import jobs as rows
+from cluster.services import updates
 from cluster.wire import WeightsReport
 from llmgw_site.lib.errors import Kind, Refused
 from tests.cluster.rows import Machine, report, tick
@@ -197,6 +198,21 @@ def test_cancelled_the_model_is_as_it_was_and_nothing_is_left(site: Site, when: 
     assert job.state == "cancelled"
     assert site.serves() == site.first
     assert list(Version.objects.all()) == [site.first]
+
+
+def test_a_failed_update_is_not_tried_again_beside_an_open_rollback(site: Site, answers: list[Any]) -> None:
+    job, new = until_swapped(site)
+    site.beat(report(newest(), "failed", code="engine_refused", message="no"))
+    run(job)
+    Model.objects.update(previous=new)
+    site.model.refresh_from_db()
+    other = updates.begin(kind="rollback", model=site.model, args={}, actor=ACTOR)
+    with pytest.raises(Refused) as refused:
+        rows.retry(job_id=job.id, actor=ACTOR)
+    assert (refused.value.code, refused.value.extra) == ("job_already_open", {"job_id": other.pk})
+    rows.cancel(job_id=other.id, actor=ACTOR)
+    run(other)
+    rows.retry(job_id=job.id, actor=ACTOR)
 
 
 def test_a_failed_update_is_tried_again_where_it_was(site: Site, answers: list[Any]) -> None:
