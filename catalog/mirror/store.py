@@ -2,7 +2,8 @@
 
     ROOT/VERSION/manifest.json    what it is to be
     ROOT/VERSION/files/...        what is there; unfinished files have .part and .map beside them
-    ROOT/VERSION/whole            every file was fetched and checked; its time of change: when it was used last
+    ROOT/VERSION/whole            every file was fetched and checked; its time of change: when it was used last. A version of which
+                                  a file has gone since, or has another size, is not whole any more: that file is fetched again
     ROOT/VERSION/lock             held by whoever fetches into it; the lock goes with the process, nobody deletes it
 
 A version is given to others, and to engines, only when it is whole.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -64,8 +66,9 @@ class Store:
         used_at = 0.0
         with suppress(OSError):
             used_at = (folder / WHOLE).stat().st_mtime
-        there = manifest.size if used_at else sum(self._there(folder, file) for file in manifest.files)
-        return Status(manifest=manifest, whole=bool(used_at), there=there, used_at=used_at)
+        whole = bool(used_at) and all(_is_there(folder / FILES / file.path, file.size) for file in manifest.files)
+        there = manifest.size if whole else sum(self._there(folder, file) for file in manifest.files)
+        return Status(manifest=manifest, whole=whole, there=there, used_at=used_at)
 
     def manifest(self, version: str) -> Manifest | None:
         """What a version is to be."""
@@ -122,7 +125,8 @@ class Store:
         folder = self._folder(manifest.id)
         folder.mkdir(parents=True, exist_ok=True)
         with self._locked(folder):
-            if (folder / WHOLE).exists() and self.manifest(manifest.id) == manifest:
+            here = self.status(manifest.id)
+            if here is not None and here.whole and here.manifest == manifest:
                 return
             unchecked = next((file.path for file in manifest.files if not file.checked), "")
             if unchecked:  # 3
@@ -143,8 +147,9 @@ class Store:
         self, folder: Path, file: ManifestFile, origin: Origin, connections: int, stop: Event | None, tell: Tell
     ) -> None:
         target = folder / FILES / file.path
-        if target.exists():
+        if _is_there(target, file.size):
             return  # it got its name when it was checked
+        target.unlink(missing_ok=True)  # what somebody cut short, or a link
         wanted = Wanted(path=file.path, size=file.size, sha256=file.sha256, blob=file.blob)
         fetch(wanted, target, origin, connections=connections, stop=stop, tell=tell, reserve=self._reserve)
 
@@ -201,7 +206,7 @@ class Store:
     @staticmethod
     def _there(folder: Path, file: ManifestFile) -> int:
         target = folder / FILES / file.path
-        return file.size if target.exists() else fetched(target, file.size)
+        return file.size if _is_there(target, file.size) else fetched(target, file.size)
 
     def _folder(self, version: str) -> Path:
         return self.root / version
@@ -218,6 +223,15 @@ class Store:
             yield
         finally:
             os.close(handle)
+
+
+def _is_there(target: Path, size: int) -> bool:
+    """Whether a file has its name and its size. Its bytes were compared when it got the name."""
+    try:
+        found = target.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
 def _told(tell: Tell, before: int, done: int) -> None:

@@ -216,3 +216,28 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(store: Store, tmp_path: P
     with pytest.raises(Refused) as refused, store.opened(wanted.id, "README.md"):
         pass
     assert refused.value.code == "weights_not_here"
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "link"])
+def test_a_version_of_which_a_file_was_lost_is_not_whole_and_gets_that_file_again(
+    store: Store, tmp_path: Path, harm: str
+) -> None:
+    wanted = manifest()
+    store.fetch(wanted, Memory(CONTENT))
+    file = store.root / wanted.id / "files" / "README.md"
+    if harm == "cut":
+        os.truncate(file, 3)
+    else:
+        file.unlink()
+    if harm == "link":
+        (tmp_path / "other").write_bytes(CONTENT["README.md"])
+        file.symlink_to(tmp_path / "other")
+    status = store.status(wanted.id)
+    assert status is not None
+    assert (status.whole, status.there) == (False, wanted.size - len(CONTENT["README.md"]))
+    assert store.path(wanted.id) is None
+    again = Memory(CONTENT)
+    store.fetch(wanted, again)
+    assert set(again.asked) == {"README.md"}
+    assert (file.is_symlink(), file.read_bytes()) == (False, CONTENT["README.md"])
+    assert store.path(wanted.id) is not None
