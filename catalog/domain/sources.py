@@ -84,13 +84,14 @@ def _addresses(urls: Sequence[str], checksums: Sequence[str], registry: str) -> 
         raise Refused(
             Kind.INVALID, "source_refused", f"{len(urls)} addresses, more than {MAX_ADDRESSES}", param="source"
         )
-    pages = PAGES | {urlsplit(registry).hostname or ""}
-    names = [_name(url, pages) for url in urls]
+    here = urlsplit(registry).netloc.lower()
+    names = [_name(url, here) for url in urls]
     if len(set(names)) != len(names):
         text = f"two addresses end in one name ({next(name for name in names if names.count(name) > 1)}): the files lie in one folder"
         raise Refused(Kind.INVALID, "source_refused", text, param="source")
     if len(checksums) != len(urls):  # 4
-        text = f"{len(urls)} addresses and {len(checksums)} checksums: give the SHA-256 of each file, in the same order"
+        counted = "1 address" if len(urls) == 1 else f"{len(urls)} addresses"
+        text = f"{counted} and {len(checksums) or 'no'} checksums: give the SHA-256 of each file, in the same order"
         raise Refused(Kind.INVALID, "checksum_missing", text, param="sha256")
     for value in checksums:
         if not SHA256.fullmatch(value.lower()):
@@ -105,8 +106,9 @@ def _addresses(urls: Sequence[str], checksums: Sequence[str], registry: str) -> 
     return FromAddresses(files=tuple(sorted(files, key=lambda file: file.name)))
 
 
-def _name(url: str, pages: frozenset[str]) -> str:
-    """The name of the file that an address leads to."""
+def _name(url: str, registry: str) -> str:
+    """The name of the file that an address leads to. `registry`: host and port of the registry; another port of that host may
+    have plain files."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -115,7 +117,7 @@ def _name(url: str, pages: frozenset[str]) -> str:
         text = f"{url[:120]} is no http or https address without a user: give one like https://host/file.gguf"
         raise Refused(Kind.INVALID, "source_refused", text, param="source")
     steps = [unquote(step) for step in parts.path.split("/") if step]
-    if parts.hostname in pages and "resolve" not in steps:  # 2
+    if (parts.hostname in PAGES or parts.netloc.lower() == registry) and "resolve" not in steps:  # 2
         raise _page(url, steps)
     name = steps[-1] if steps else ""
     if not PATH.fullmatch(name) or not name.endswith((".gguf", ".safetensors", ".json", ".model", ".txt", ".jinja")):

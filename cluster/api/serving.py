@@ -17,6 +17,11 @@ from cluster.domain.serving import default_name
 FETCHED = ("checksums", "quantization", "file", "file_format", "way", "gpu_class", "tp", "on_demand", "fallbacks",
            "context", "slots", "projector")  # fmt: skip
 """Arguments of weights that are fetched."""
+SUM = r"\A[0-9a-fA-F]{64}\Z"
+NO_SUM: dict[str, Any] = {"invalid": "This is no SHA-256: 64 hex digits."}
+NO_NAME: dict[str, Any] = {
+    "invalid": "A name begins with a letter or digit and has at most 128 of A-Z a-z 0-9 . _ : / @ -"
+}
 LYING = ("sha256", "profile")
 """Arguments of weights that lie on the nodes."""
 
@@ -26,7 +31,10 @@ class ServeArgs(Strict):
     nodes already."""
 
     name = serializers.RegexField(
-        MODEL_NAME, required=False, help_text="Name in the catalogue; left out: after the repository or file."
+        MODEL_NAME,
+        required=False,
+        error_messages=NO_NAME,
+        help_text="Name in the catalogue; left out: after the repository or file.",
     )
     source = serializers.ListField(  # type: ignore[assignment]  # a field, not the serializer's own
         child=serializers.CharField(max_length=2000),
@@ -35,7 +43,7 @@ class ServeArgs(Strict):
         help_text="One OWNER/REPOSITORY or OWNER/REPOSITORY@REVISION, or addresses of files; a path is as `path`.",
     )
     checksums = serializers.ListField(
-        child=serializers.RegexField(r"\A[0-9a-fA-F]{64}\Z"),
+        child=serializers.RegexField(SUM, error_messages=NO_SUM),
         required=False,
         max_length=sources.MAX_ADDRESSES,
         help_text="SHA-256 of each address, in the same order.",
@@ -60,7 +68,7 @@ class ServeArgs(Strict):
     path = serializers.CharField(
         max_length=1024, required=False, help_text="GGUF file on this machine, or `quickstart`."
     )
-    sha256 = serializers.RegexField(r"\A[0-9a-fA-F]{64}\Z", required=False, help_text="What that file must have.")
+    sha256 = serializers.RegexField(SUM, required=False, error_messages=NO_SUM, help_text="What that file must have.")
     description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
     replicas = serializers.IntegerField(min_value=1, max_value=10_000, default=1)
     profile = serializers.DictField(required=False, help_text="Fields of the model's profile, of weights at a path.")

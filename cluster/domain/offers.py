@@ -18,6 +18,7 @@ from cluster.domain.feasible import holds, of_class, whole
 from cluster.domain.nowhere import NoPlace
 from cluster.domain.place import Placement, Placer
 from cluster.domain.types import ModelView, ProfileView, Share
+from llmgw_site.lib.units import format_bytes
 
 DEFAULT_CONTEXT = 4096
 LEAST_CONTEXT = 512
@@ -115,10 +116,26 @@ def _plan(board: Board, placer: Placer, variant: Variant, wanted: Way, threads: 
     offers.sort(key=_rank)
     if offers:
         return Plan(variant=variant, offers=tuple(offers))
-    nothing = NoPlace(code="no_suitable_node", message=f"no node has what {variant.name} needs")
-    return Plan(
-        variant=variant, offers=(), refusal=next((item for item in refusals if item.waits), (refusals or [nothing])[0])
-    )
+    refusals = refusals or [_untried(board, variant, wanted)]
+    return Plan(variant=variant, offers=(), refusal=next((item for item in refusals if item.waits), refusals[0]))
+
+
+def _untried(board: Board, variant: Variant, wanted: Way) -> NoPlace:
+    """Why there was no way worth a try: only cards would have done, and those that there are do not hold it."""
+    of = f" of the class {wanted.klass}" if wanted.klass else ""
+    held = [[card for card in room.node.cards if wanted.klass in ("", card.klass)] for room in board.by_index]
+    most = max(map(len, held), default=0)
+    if not most:
+        why = f"only cards{of} would do for {variant.name}, and no node has any"
+    elif wanted.tp > most:
+        why = f"no node has {wanted.tp} cards{of} for {variant.name}; the most that one has is {most}"
+    else:
+        room = max(sum(card.memory_total for card in cards) for cards in held)
+        why = (
+            f"no node's cards{of} hold {variant.name}, or can share it evenly: its weights are {format_bytes(variant.size)}, "
+            f"the most memory that the cards of one node have is {format_bytes(room)}"
+        )
+    return NoPlace(code="no_suitable_node", message=why)
 
 
 def ways(board: Board, variant: Variant, wanted: Way) -> list[Way]:

@@ -37,10 +37,25 @@ def opened(client: Api, job: dict[str, Any], *, detach: bool, as_json: bool) -> 
         print_json(told)
     elif told["state"] == "done" and told["result"]:
         print()
-        show_item({key: value for key, value in told["result"].items() if key != "model_id"}, as_json=False)
+        show_item({key: _short(value) for key, value in told["result"].items() if key != "model_id"}, as_json=False)
     elif told["state"] == "waiting":
         print(f"It waits: {told['message']}.")
     ended(told)
+
+
+def _short(value: Any) -> Any:
+    """A part of a result as a person reads it: figures with three digits after the point, an answer as its words and its rate."""
+    if isinstance(value, float):
+        return round(value, 3)
+    parts = value if isinstance(value, list) else [value]
+    return [_words(part) for part in parts] if all(isinstance(part, dict) for part in parts) else value
+
+
+def _words(part: dict[str, Any]) -> str:
+    if "text" not in part:
+        return ", ".join(f"{key.replace('_', ' ')} {_short(value)}" for key, value in part.items())
+    rate = part.get("tokens_per_second")
+    return f"{part['text']!r}" + (f" ({rate:.0f} tokens/s)" if rate else "")
 
 
 def ended(job: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ def ago(moment: datetime | None, suffix: str = " ago") -> SafeString | str:
     if moment is None:
         return ""
     spent = max(0.0, (timezone.now() - moment).total_seconds())
-    shown = f"{spent:.0f} s" if spent < 60 else format_seconds(spent) if spent < 86400 else _days(spent)
+    shown = f"{spent:.0f} s" if spent < 60 else format_seconds(spent)
     return format_html(
         '<time datetime="{}" data-ago="{}" title="{}">{}{}</time>',
         moment.isoformat(),
@@ -76,11 +76,6 @@ def ago(moment: datetime | None, suffix: str = " ago") -> SafeString | str:
         shown,
         suffix,
     )
-
-
-def _days(seconds: float) -> str:
-    days, rest = divmod(int(seconds), 86400)
-    return f"{days} d {rest // 3600} h"
 
 
 @register.filter

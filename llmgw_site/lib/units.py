@@ -49,4 +49,6 @@ def format_seconds(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"

@@ -41,6 +41,13 @@ def test_a_file_of_a_repository_can_be_named_by_its_address() -> None:
     assert found.files[0].url == url
 
 
+def test_another_port_of_the_registry_s_host_has_plain_files() -> None:
+    found = source(["http://hub.test:81/m.gguf"], [SUM], registry="http://hub.test:80")
+    assert isinstance(found, FromAddresses)
+    with pytest.raises(Refused, match="write org/m"):
+        source(["http://hub.test:80/org/m"], [SUM], registry="http://hub.test:80")
+
+
 @pytest.mark.parametrize(
     ("words", "checksums", "code", "text"),
     [
@@ -68,7 +75,7 @@ def test_a_file_of_a_repository_can_be_named_by_its_address() -> None:
         (["https://x.test/"], [SUM], "source_refused", "the address of the file itself"),
         (["https://x.test/model.py"], [SUM], "source_refused", "the address of the file itself"),
         (["https://x.test/a%2f..%2fm.gguf"], [SUM], "source_refused", "the address of the file itself"),
-        (["https://x.test/m.gguf"], [], "checksum_missing", "1 addresses and 0 checksums"),
+        (["https://x.test/m.gguf"], [], "checksum_missing", "1 address and no checksums"),
         (["https://x.test/m.gguf"], ["xyz"], "checksum_refused", "is no SHA-256"),
         (
             ["https://x.test/m.gguf", "https://y.test/m.gguf"],

@@ -67,6 +67,24 @@ def test_one_card_comes_before_the_processor() -> None:
     assert found.offers[0].shares[0].cards == (("GPU-L40", found.offers[0].card_memory),)
 
 
+@pytest.mark.parametrize(
+    ("held", "variant", "asked", "why"),
+    [
+        ((), folder(16), {}, "only cards would do for safetensors, and no node has any"),
+        (cards(2), gguf(4.6), {"klass": "H200"}, "only cards of the class H200 would do for m-Q4_K_M.gguf, and no node has any"),
+        (cards(2), gguf(4.6), {"tp": 4}, "no node has 4 cards for m-Q4_K_M.gguf; the most that one has is 2"),
+        (cards(1), gguf(40, SEVENTY), {"tp": 1}, "no node's cards hold m-Q4_K_M.gguf, or can share it evenly: its weights are 40.0 GiB, "
+         "the most memory that the cards of one node have is 24.0 GiB"),
+    ],
+)  # fmt: skip
+def test_where_no_way_is_worth_a_try_it_says_what_is_missing(
+    held: tuple[CardView, ...], variant: Variant, asked: dict[str, Any], why: str
+) -> None:
+    refusal = the(a_gpu_node("one", *held), variant=variant, **asked).refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == ("no_suitable_node", why)
+
+
 def test_the_fewest_cards_that_hold_it_by_layers() -> None:
     found = the(a_gpu_node("one", *cards(4)), variant=gguf(40, SEVENTY))
     assert told(found)[0] == ("L4", 2, 1, True)

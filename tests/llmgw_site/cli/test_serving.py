@@ -81,14 +81,14 @@ def test_it_stays_until_the_model_has_answered(asked: Llmgw, server: Server, mon
         200,
         a_job(
             "done", ("Fetch the weights", "done", 1.0, "145 MiB"), ("Ask it something", "done", 1.0, "12 tokens/s"),
-            result={"model": "m", "model_id": "mod_1", "answer": "5", "tokens_per_second": 12.5},
+            result={"model": "m", "model_id": "mod_1", "answer": "5", "tokens_per_second": 36.47405938984375},
         ),
     )  # fmt: skip
     done = asked("model", "serve", "org/tiny-GGUF")
     assert done.code == 0
     assert "Job job_1: serve m" in done.out
     assert " + Fetch the weights: 145 MiB" in done.out
-    assert "tokens per second  12.5" in done.out
+    assert "tokens per second  36.474" in done.out
     assert "mod_1" not in done.out
     assert asked("model", "serve", "org/tiny-GGUF", "--json").json["result"]["answer"] == "5"
 
@@ -137,3 +137,11 @@ def test_a_real_server_opens_the_job(llmgw: Llmgw) -> None:
     page = llmgw("model", "serve", "https://huggingface.co/org/m/blob/main/m-Q8_0.gguf", "--detach")
     assert page.code == 1
     assert "write org/m and --file m-Q8_0.gguf" in page.err
+
+
+def test_a_result_is_shown_as_people_read_it() -> None:
+    assert following._short(36.47405938984375) == 36.474
+    assert following._short({"text": "5", "tokens_per_second": 170.537}) == ["'5' (171 tokens/s)"]
+    assert following._short([{"node": "vm", "at_once": 4, "tps": 165.17}]) == ["node vm, at once 4, tps 165.17"]
+    assert following._short(["m.gguf"]) == ["m.gguf"]
+    assert following._short("") == ""

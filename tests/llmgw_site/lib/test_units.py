@@ -53,7 +53,16 @@ def test_what_is_shown_is_read_back_within_a_tenth(count: int) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0421, "42 ms"), (1.26, "1.3 s"), (59, "59 s"), (75, "1 min 15 s"), (3600, "1 h 0 min"), (86399, "23 h 59 min")],
+    [
+        (0.0421, "42 ms"),
+        (1.26, "1.3 s"),
+        (59, "59 s"),
+        (75, "1 min 15 s"),
+        (3600, "1 h 0 min"),
+        (86399, "23 h 59 min"),
+        (86400, "1 d 0 h"),
+        (332 * 86400 + 7200, "332 d 2 h"),
+    ],
 )
 def test_spans_are_shown(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
