@@ -237,15 +237,17 @@ def cleanup(job: JobView) -> None:
     replaced = next((step.state for step in job.steps if step.name == "replace"), StepState.WAITING)
     model = catalog.models_with_profiles().filter(id=model_id).first()
     if model is not None:
-        if replaced is not StepState.DONE and version_id:
-            updates.swap_back(
-                actor=job.actor,
-                model=model,
-                version_id=version_id,
-                before=_before(job),
-                why=f"job {job.id} did not succeed",
-            )
-        updates.over(model_id=model_id)
+        try:
+            if replaced is not StepState.DONE and version_id:
+                updates.swap_back(
+                    actor=job.actor,
+                    model=model,
+                    version_id=version_id,
+                    before=_before(job),
+                    why=f"job {job.id} did not succeed",
+                )
+        finally:  # also where it cannot serve what it served before: else its replicas would never be replaced again
+            updates.over(model_id=model_id)
     if job.cancel_requested:
         serve_fetched.forget_version(job)
 

@@ -200,6 +200,22 @@ def test_cancelled_the_model_is_as_it_was_and_nothing_is_left(site: Site, when: 
     assert list(Version.objects.all()) == [site.first]
 
 
+def test_an_update_that_cannot_be_taken_back_is_over_all_the_same(
+    site: Site, answers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter that fits only the new weights was added meanwhile, say. Replicas must not wait for an answer for ever."""
+
+    def refuse(**words: Any) -> bool:
+        raise Refused(Kind.INVALID, "adapter_wrong_architecture", "no")
+
+    job, _ = until_swapped(site)
+    assert ModelStanding.objects.get().vetted is not None
+    monkeypatch.setattr(updates, "swap_back", refuse)
+    rows.cancel(job_id=job.id, actor=ACTOR)
+    run(job)
+    assert (job.state, ModelStanding.objects.get().vetted) == ("cancelled", None)
+
+
 def test_a_failed_update_is_not_tried_again_beside_an_open_rollback(site: Site, answers: list[Any]) -> None:
     job, new = until_swapped(site)
     site.beat(report(newest(), "failed", code="engine_refused", message="no"))
