@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi, errors
+from huggingface_hub.utils import close_session
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from tests.hub.app import Hub
@@ -41,6 +42,7 @@ def hub() -> Iterator[Hub]:
         lora = made.add(Repo("org/lora", base_model="org/tiny", relation="adapter", downloads=7))
         lora.commit({"adapter.gguf": BIG})
         yield made
+    close_session()  # it would do so at the end of the process, and log where nothing is written any more
 
 
 @pytest.fixture

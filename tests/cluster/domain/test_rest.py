@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cluster.domain.board import Board
 from cluster.domain.reconcile import reconcile
 from cluster.domain.rest import rested
-from cluster.domain.states import NodeState, ReplicaState
+from cluster.domain.states import REPLICA_LOADING, NodeState, ReplicaState
 from cluster.domain.types import ModelView, ReplicaView, Standing, World
 from tests.cluster.builders import a_model, a_node, a_replica, applied, nodes_work
 
@@ -177,7 +177,7 @@ def test_it_rests_exactly_when_nothing_of_it_is_in_use_or_on_its_way_and_the_las
     )
     world = World(models=(model,), nodes=(NODE,), replicas=replicas, heard_every=heard_every)
     mine = [item for item in replicas if item.run]
-    loads = any(item.state in (ReplicaState.PENDING, ReplicaState.STARTING) for item in mine)
+    loads = any(item.state in REPLICA_LOADING - {ReplicaState.BACKOFF} for item in mine)
     works = any(item.in_flight for item in mine if item.state is not ReplicaState.BACKOFF)
     uses = [asked, used or 0.0, *(item.used_at or 0.0 for item in mine)]
     uses += [item.state_since for item in mine if item.state is ReplicaState.READY]

@@ -73,7 +73,7 @@ def test_a_description_takes_no_options_of_a_fleet_by_chance(command: Llmgw, tmp
 
 def test_a_terminal_is_shown_how_far_a_run_is_and_the_outcome_is_the_same() -> None:
     case, shown = random_case(5, nodes=4, models=3, hours=0.2), StringIO()
-    outcome = run_shown(case, Console(file=shown, force_terminal=True, width=80))
+    outcome = run_shown(case, Console(file=shown, force_terminal=True, width=80, _environ={"TERM": "xterm"}))
     assert outcome.figures == simulate(case).figures
     assert "simulating" in shown.getvalue()
     assert "100%" in shown.getvalue()
