@@ -145,3 +145,12 @@ def fetched(target: Path, size: int) -> int:
     count = segments(size)
     short = count * SEGMENT - size if marks[count - 1 : count] == b"\1" else 0  # the last one
     return max(0, marks.count(1) * SEGMENT - short)
+
+
+def to_come(target: Path, size: int) -> int:
+    """Bytes of a file that the disk still has to give; a file on its way has taken all of its room at once."""
+    try:
+        held = target.with_name(target.name + ".part").stat().st_blocks * 512
+    except OSError:
+        return size
+    return max(0, size - held)

@@ -20,13 +20,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 
 from catalog.domain.manifests import VERSION, Held, Manifest, ManifestFile, manifest_from_dict, to_make_room
 from catalog.domain.repository import Format
 from catalog.domain.safetensors import BadSafetensors, read_index
 from catalog.mirror.fetch import CONNECTIONS, Origin, Tell, Wanted, fetch
-from catalog.mirror.parts import RESERVE, fetched
+from catalog.mirror.parts import RESERVE, fetched, to_come
 from llmgw_site.lib import files
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
@@ -49,6 +49,8 @@ class Store:
 
     def __init__(self, root: Path, *, limit: int | None = None, reserve: int = RESERVE) -> None:
         self.root, self.limit, self._reserve = root, limit, reserve
+        self._room = Lock()
+        self._coming: dict[str, int] = {}  # bytes of versions that are being fetched, as they will be
 
     def versions(self) -> list[Status]:
         """Everything that is here, whole or not, by name. What is no version is left alone."""
@@ -117,7 +119,7 @@ class Store:
 
         `tell` gets the bytes of the version that are there. Raises Refused:
         1. `fetch_running`        another process or thread fetches it
-        2. `store_full`           not even all that nobody needs would make room below the limit
+        2. `store_full`           not even all that nobody needs would make room below the limit; `disk_full`: nor has the disk any
         3. `weights_unchecked`    no checksum is known for a file
         4. `weights_incomplete`   its index names files that are none of its own
         5. whatever `fetch` refuses with
@@ -133,15 +135,26 @@ class Store:
                 text = f"no checksum of {unchecked} is known: give its SHA-256, so that what comes can be compared"
                 raise Refused(Kind.INVALID, "weights_unchecked", text)
             files.write_json(folder / MANIFEST, manifest.as_dict())
-            self._make_room(manifest, kept)
-            before = 0
-            for file in manifest.files:
-                self._one(folder, file, origin, connections, stop, partial(_told, tell, before))
-                before += file.size
-                tell(before)
-            self._check_index(folder, manifest)
-            (folder / WHOLE).touch()
-            files.sync_folder(folder)
+            try:
+                with self._room:
+                    self._make_room(manifest, kept)
+                    self._check_disk(folder, manifest)
+                    self._coming[manifest.id] = manifest.size
+                self._all(folder, manifest, origin, connections, stop, tell)
+            finally:
+                self._coming.pop(manifest.id, None)
+
+    def _all(
+        self, folder: Path, manifest: Manifest, origin: Origin, connections: int, stop: Event | None, tell: Tell
+    ) -> None:
+        before = 0
+        for file in manifest.files:
+            self._one(folder, file, origin, connections, stop, partial(_told, tell, before))
+            before += file.size
+            tell(before)
+        self._check_index(folder, manifest)
+        (folder / WHOLE).touch()
+        files.sync_folder(folder)
 
     def _one(
         self, folder: Path, file: ManifestFile, origin: Origin, connections: int, stop: Event | None, tell: Tell
@@ -173,7 +186,10 @@ class Store:
 
     def _make_room(self, manifest: Manifest, kept: Collection[str]) -> None:
         others = [item for item in self.versions() if item.manifest.id != manifest.id]
-        held = [Held(item.manifest.id, item.there, item.used_at) for item in others]
+        held = [
+            Held(item.manifest.id, max(item.there, self._coming.get(item.manifest.id, 0)), item.used_at)
+            for item in others
+        ]
         gone = to_make_room(held, limit=self.limit, needed=manifest.size, kept=kept)
         if gone is None:  # 2
             needed = sum(item.size for item in held if item.id in kept)
@@ -184,6 +200,19 @@ class Store:
             raise Refused(Kind.CONFLICT, "store_full", text)
         for version in gone:
             self.remove(version)
+
+    def _check_disk(self, folder: Path, manifest: Manifest) -> None:
+        """That all of it will find room, before the first byte is fetched."""
+        targets = [(folder / FILES / file.path, file.size) for file in manifest.files]
+        needed = sum(to_come(target, size) for target, size in targets if not _is_there(target, size))
+        found = os.statvfs(folder)
+        left = found.f_bavail * found.f_frsize
+        if needed > max(0, left - self._reserve):
+            text = (
+                f"it needs {format_bytes(needed)} more on the disk of {self.root}, which has {format_bytes(left)} free and "
+                f"keeps {format_bytes(self._reserve)}: make room, or choose smaller weights"
+            )
+            raise Refused(Kind.CONFLICT, "disk_full", text)
 
     @staticmethod
     def _check_index(folder: Path, manifest: Manifest) -> None:

@@ -241,3 +241,41 @@ def test_a_version_of_which_a_file_was_lost_is_not_whole_and_gets_that_file_agai
     assert set(again.asked) == {"README.md"}
     assert (file.is_symlink(), file.read_bytes()) == (False, CONTENT["README.md"])
     assert store.path(wanted.id) is not None
+
+
+def test_what_is_on_its_way_counts_against_the_limit_as_it_will_be(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", limit=1500, reserve=0)
+    (one, slow), (two, other) = only(1000, 1), only(1000, 2)
+    slow.go_on.clear()
+    running = threading.Thread(target=store.fetch, args=(one, slow), kwargs={"kept": (two.id,)})
+    running.start()
+    assert slow.entered.wait(20)
+    with pytest.raises(Refused) as refused:
+        store.fetch(two, other, kept=(one.id,))
+    assert (refused.value.code, other.asked) == ("store_full", [])
+    slow.go_on.set()
+    running.join(20)
+    assert store.path(one.id) is not None
+    store.remove(one.id)
+    store.fetch(two, other)
+
+
+def test_the_disk_must_have_room_for_all_files_before_the_first_is_fetched(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {f"m-{number:05d}-of-00003.gguf": bytes([number]) * 10_000 for number in (1, 2, 3)}
+    wanted, origin = manifest(content, first="m-00001-of-00003.gguf"), Memory(content)
+    real = os.statvfs
+
+    def small(path: str) -> os.statvfs_result:
+        found = list(real(path))
+        found[1], found[4] = 1, 25_000  # f_frsize, f_bavail
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    with pytest.raises(Refused) as refused:
+        store.fetch(wanted, origin)
+    assert (refused.value.code, origin.asked) == ("disk_full", [])
+    assert "29.3 KiB more" in refused.value.message
+    monkeypatch.setattr(os, "statvfs", real)
+    store.fetch(wanted, origin)
