@@ -75,6 +75,12 @@ def plan(context: Context) -> Piece:
     return Piece(done=True, detail=f"{found.files.first.path}, {format_bytes(sum(f.size for f in every))}", data=data)
 
 
+def mirror(context: Context) -> Piece:
+    """The new files beside the old ones, for as long as the model is there."""
+    _model(context.job)
+    return serve_fetched.mirror(context)
+
+
 def check(context: Context) -> Piece:
     """An engine here knows the architecture of the new files."""
     job = context.job
@@ -253,7 +259,7 @@ def cleanup(job: JobView) -> None:
 
 
 UPDATE = JobKind(
-    steps={"registry": registry, "plan": plan, "mirror": serve_fetched.mirror, "check": check, "replace": replace},
+    steps={"registry": registry, "plan": plan, "mirror": mirror, "check": check, "replace": replace},
     result=result,
     cleanup=cleanup,
 )

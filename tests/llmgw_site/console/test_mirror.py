@@ -8,6 +8,7 @@ import re
 import pytest
 from django.test import Client
 
+from catalog.domain.manifests import ManifestFile
 from catalog.models import Version
 from cluster.domain.fetching import FetchReport
 from cluster.wire import WeightsReport
@@ -52,6 +53,13 @@ def test_each_version_is_a_row_with_files_holders_progress_and_users(admin: Clie
     page = admin.get(PAGE).content.decode()
     assert page.count('data-dialog="remove"') == 2, "what a model needs has no button"
     assert admin.get(f"{PAGE}?parts=1").content.decode().startswith("<section")
+
+
+def test_weights_of_plain_addresses_are_named_once(admin: Client) -> None:
+    files = [ManifestFile(path="m.gguf", size=2048, sha256="1" * 64, url="https://x.test/m.gguf")]
+    a_version("", registry="", commit="", files=files, first="m.gguf")
+    text = text_of(admin)
+    assert "m.gguf Q4_K_M from plain addresses, gguf" in text
 
 
 def test_weights_are_fetched_by_the_form_and_a_refusal_stays_in_it(admin: Client, stocked_hub: Hub) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from catalog.models import Model, Origin, Version
-from catalog.services import mirror, origins
+from catalog.services import mirror, origins, served
 from cluster.models import Job, JobStep, ModelStanding, Replica
 from cluster.services import jobs as rows
 from cluster.services import updates
@@ -184,6 +184,14 @@ def test_silence_is_given_a_minute(site: Site, answers: list[Any], monkeypatch: 
     run(job)
     assert (job.state, job.code) == ("failed", "smoke_test_failed")
     assert "another replica answered" in job.message
+
+
+def test_a_model_that_is_removed_ends_the_fetching_of_its_update(site: Site) -> None:
+    site.changes()
+    job = run(opened())
+    served.remove(actor=ACTOR, model=site.model)
+    run(job)
+    assert (job.state, job.code, step(job, "mirror").state) == ("failed", "model_not_wanted", "failed")
 
 
 @pytest.mark.parametrize("when", ["fetching", "replacing"])
