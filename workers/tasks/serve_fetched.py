@@ -7,7 +7,7 @@ looks but what the steps note; each finds what is done already and goes on from 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any
@@ -116,6 +116,7 @@ def plan_it(context: Context) -> Piece:
         "files": [{"path": f.path, "size": f.size, "sha256": f.sha256, "blob": f.blob, "url": urls.get(f.path, "")} for f in every],
         "facts": facts.as_dict(), "way": way_name(chosen.offers[0].way), "profiles": list(serving.profiles(chosen)),
     }  # fmt: skip
+    _weights_are_the_models(args, data, commit=context.job.found("registry")["commit"])
     size = sum(item.size for item in every)
     beside = f" with {projector.name}" if projector else ""
     detail = f"{files.first.path}{beside}, {format_bytes(size)}, on {data['way']} ({chosen.offers[0].way.engine})"
@@ -135,7 +136,7 @@ def mirror(context: Context) -> Piece:
         made = versions.keep(
             actor=job.actor,
             format=Format(found["format"]),
-            files=_files(job),
+            files=_files(found),
             first=found["first"],
             facts=facts_from_dict(found["facts"]),
             quantization=found["quantization"],
@@ -273,15 +274,15 @@ def _began(job: JobView) -> Any:
     young = [
         row for row in rows.filter(repository=known["repository"], commit=known["commit"]) if _since(row, made["begun"])
     ]
-    return next((row for row in young if manifest_from_dict(row.manifest).files == _files(job)), None)
+    return next((row for row in young if manifest_from_dict(row.manifest).files == _files(job.found("plan"))), None)
 
 
 def _since(row: Any, begun: float) -> bool:
     return bool(row.created_at.timestamp() >= begun - CLOCKS)
 
 
-def _files(job: JobView) -> tuple[ManifestFile, ...]:
-    return tuple(ManifestFile(**item) for item in job.found("plan")["files"])
+def _files(planned: Mapping[str, Any]) -> tuple[ManifestFile, ...]:
+    return tuple(ManifestFile(**item) for item in planned["files"])
 
 
 STEPS = {"registry": registry, "plan": plan_it, "mirror": mirror, "check": check, "catalogue": catalogue}
@@ -347,6 +348,17 @@ def _name_is_free(args: Any) -> None:
     """Before anything is fetched: a name that stands for other weights is no name for these."""
     model = catalog.models_with_profiles().filter(name=args["name"]).select_related("version").first()
     if model is not None and (model.version is None or not _same_source(model.version, args)):
+        raise _taken(args["name"])
+
+
+def _weights_are_the_models(args: Any, planned: Mapping[str, Any], *, commit: str) -> None:
+    """Once it is known what there is to fetch: a model of this name has just that."""
+    model = catalog.models_with_profiles().filter(name=args["name"]).select_related("version").first()
+    if model is not None and (
+        model.version is None
+        or (model.version.commit, model.version.projector) != (commit, planned["projector"])
+        or manifest_from_dict(model.version.manifest).files != _files(planned)
+    ):
         raise _taken(args["name"])
 
 

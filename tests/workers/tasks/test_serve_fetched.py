@@ -181,9 +181,23 @@ def test_the_same_model_again_is_taken_as_it_is(stocked_hub: Hub, machine: Machi
     assert (Model.objects.count(), Version.objects.count()) == (1, 1)
     Job.objects.all().delete()
     other = run(opened(quantization="Q8_0"))
-    whole(machine, Version.objects.get(quantization="Q8_0"))
-    other = run(other)
+    assert (other.state, other.code, step(other, "plan").state) == ("failed", "model_exists", "failed")
+    assert Version.objects.count() == 1  # nothing is fetched for nothing
+
+
+def test_other_addresses_than_those_of_the_model_are_refused_before_anything_is_fetched(
+    stocked_hub: Hub, machine: Machine
+) -> None:
+    where = f"{stocked_hub.base}/org/tiny-GGUF/resolve/main"
+    digests = [hashlib.sha256(data).hexdigest() for data in (tiny_gguf().read_bytes(), b"other")]
+    run(opened(f"{where}/tiny-F16.gguf", checksums=digests[:1]))
+    whole(machine, Version.objects.get())
+    run(Job.objects.get())
+    assert Model.objects.exists()
+    Job.objects.all().delete()
+    other = run(opened(f"{where}/tiny-F16.gguf", checksums=digests[1:]))
     assert (other.state, other.code) == ("failed", "model_exists")
+    assert Version.objects.count() == 1
 
 
 def test_a_registry_that_asks_to_wait_is_waited_for(stocked_hub: Hub, machine: Machine) -> None:
