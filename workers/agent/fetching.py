@@ -145,6 +145,7 @@ class Fetching:
             if ready and running < TOGETHER:
                 running += 1
                 item.stop = threading.Event()
+                item.began_with = item.there  # the try before brought it: no progress of this one
                 item.task = asyncio.ensure_future(self._fetch(item))
         said = tuple((item.version, item.code, item.message) for item in self.reports())
         if (running or said != self._said) and now >= self._told_at + TOLD_EVERY:  # 3

@@ -178,6 +178,34 @@ async def test_a_refusal_is_told_with_its_code_and_tried_again(tmp_path: Path, h
         hub.repos["org/gated"].gated = "auto"
 
 
+async def test_why_it_does_not_get_on_is_told_until_it_does(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A try that begins is no progress, however much those before it had brought."""
+    hub.faults.chunk_pause = 0.005
+    async with alone(tmp_path, of_hub(hub), HF_ENDPOINT=hub.base) as node:
+        answer = node.manifest
+        codes: set[str] = set()
+
+        async def slowly(version: str) -> Any:
+            await asyncio.sleep(0.2)
+            return await answer(version)
+
+        def often() -> bool:
+            codes.add(node.report.code)
+            return node.work._fetches[VERSION].failures >= 3
+
+        monkeypatch.setattr(node, "manifest", slowly)
+        node.want(FROM_REGISTRY)
+        await node.until(lambda: node.report.there > SEGMENT // 2)
+        hub.faults.cut_after, hub.faults.server_errors = 1, 1_000_000
+        await node.until(lambda: node.report.code)
+        await node.until(often)
+        assert "" not in codes
+        hub.faults.reset()
+        await node.whole()
+
+
 async def test_progress_and_rate_are_told_while_it_goes_on(tmp_path: Path, hub: Hub) -> None:
     hub.faults.chunk_pause = 0.01
     async with alone(tmp_path, of_hub(hub), HF_ENDPOINT=hub.base) as node:
