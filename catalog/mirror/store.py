@@ -194,8 +194,9 @@ class Store:
         if gone is None:  # 2
             needed = sum(item.size for item in held if item.id in kept)
             text = (
-                f"{format_bytes(manifest.size)} more do not fit: this node keeps {format_bytes(self.limit or 0)} of weights, and "
-                f"{format_bytes(needed)} of them are in use: raise LLMGW_STORE_LIMIT, or stop a model here"
+                f"{format_bytes(manifest.size)} more do not fit: this node may keep {format_bytes(self.limit or 0)} of weights, and "
+                f"{format_bytes(needed)} must stay: raise LLMGW_STORE_LIMIT, stop a model here, or remove what nothing needs "
+                "(`llmgw mirror list`)"
             )
             raise Refused(Kind.CONFLICT, "store_full", text)
         for version in gone:

@@ -130,6 +130,7 @@ def test_room_is_made_of_the_version_that_was_used_longest_ago(store: Store) -> 
     with pytest.raises(Refused) as refused:
         store.fetch(wanted, origin, kept={f"ver_{number:010d}" for number in (1, 3, 4)})
     assert refused.value.code == "store_full"
+    assert "llmgw mirror list" in refused.value.message
     assert "LLMGW_STORE_LIMIT" in refused.value.message
     assert origin.asked == []
 
