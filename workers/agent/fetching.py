@@ -93,7 +93,9 @@ class Fetching:
         self._tidied = False
 
     def take(self, wanted: Wanted) -> None:
-        """A controller's answer."""
+        """A controller's answer. Where other versions are to be kept than before, there may be room now."""
+        if wanted.kept != self._kept:
+            self._hurry("store_full")
         self._kept = wanted.kept
         self.order(wanted.fetches)
 
@@ -295,7 +297,14 @@ class Fetching:
             with suppress(Refused):  # it is just being stopped
                 if await asyncio.to_thread(self._store.remove, version):
                     event(log, "weights_removed", version=version)
+                    self._hurry("store_full", "disk_full")
                     self._changed()
+
+    def _hurry(self, *codes: str) -> None:
+        """What failed with one of these is tried again at the next look, and is not the worse for its failures before."""
+        for item in self._fetches.values():
+            if item.code in codes:
+                item.retry_at, item.failures = 0.0, 0
 
 
 async def _in_thread(work: Callable[..., None], *args: Any) -> None:

@@ -314,7 +314,12 @@ async def test_a_disk_that_fails_is_named(tmp_path: Path, hub: Hub) -> None:
         await node.whole()
 
 
-async def test_room_is_made_of_what_nobody_uses_and_of_nothing_else(tmp_path: Path, hub: Hub) -> None:
+async def test_room_is_made_of_what_nobody_uses_and_of_nothing_else(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And at once when something may go, however long the next try was put off."""
+    monkeypatch.setattr(fetch_plan, "FIRST_PAUSE", 600.0)
+    monkeypatch.setattr(fetch_plan, "LATER", 3600.0)
     size = BARE.size
     async with alone(tmp_path, of_hub(hub), HF_ENDPOINT=hub.base, LLMGW_STORE_LIMIT=str(2 * size + 10)) as node:
         old, other = "ver_0000000007", "ver_0000000008"
