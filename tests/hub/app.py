@@ -35,6 +35,12 @@ class Answered(Exception):
         self.status, self.body, self.headers = status, body, dict(headers or {})
 
 
+async def _gone(receive: Any) -> None:
+    """Until the client has closed the connection: what is sent after that is neither received nor refused."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def refuse(status: int, code: str, message: str) -> Answered:
     return Answered(status, {"error": message}, {"X-Error-Code": code, "X-Error-Message": message})
 
@@ -90,7 +96,11 @@ class Hub:
         except Answered as answer:
             await self._answer(send, scope["method"], answer)
             return
-        await self._file(send, scope["method"], file, extra, headers, entry, name)
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await self._file(send, scope["method"], file, extra, headers, entry, name, gone)
+        finally:
+            gone.cancel()
 
     def _spoil(self) -> None:
         faults = self.faults
@@ -173,6 +183,7 @@ class Hub:
         headers: Mapping[str, str],
         entry: dict[str, Any],
         path: str,
+        gone: asyncio.Future[None],
     ) -> None:
         start, end, status = 0, file.size, 200
         asked = headers.get("range", "")
@@ -192,7 +203,7 @@ class Hub:
             await send({"type": "http.response.body", "body": b""})
             return
         at = start
-        while at < end:
+        while at < end and not gone.done():
             piece = file.read(at, min(PIECE, end - at))
             if self.faults.wrong_bytes and at <= file.size // 2 < at + len(piece):
                 spot = file.size // 2 - at
