@@ -159,7 +159,8 @@ class Api:
         rows = self.all(path)
         found = [row for row in rows if row.get("id") == ref] or [row for row in rows if row.get("name") == ref]
         if not found:
-            known = ", ".join(sorted(str(row.get("name") or row["id"]) for row in rows)[:10]) or "none"
+            names = sorted(str(row.get("name") or row["id"]) for row in rows)
+            known = (", ".join(names[:10]) or "none") + (f" and {len(names) - 10} more" if len(names) > 10 else "")
             raise CliError(ExitCode.NOT_FOUND, f"there is no {noun} {ref!r}; there are: {known}")
         if len(found) > 1:
             raise CliError(ExitCode.REFUSED, f"{len(found)} {noun}s are named {ref!r}: give the id instead")

@@ -37,10 +37,15 @@ def opened(client: Api, job: dict[str, Any], *, detach: bool, as_json: bool) -> 
         print_json(told)
     elif told["state"] == "done" and told["result"]:
         print()
-        show_item({key: _short(value) for key, value in told["result"].items() if key != "model_id"}, as_json=False)
+        show_result({key: value for key, value in told["result"].items() if key != "model_id"})
     elif told["state"] == "waiting":
         print(f"It waits: {told['message']}.")
     ended(told)
+
+
+def show_result(result: dict[str, Any]) -> None:
+    """What a job came to, for people."""
+    show_item({key: _short(value) for key, value in result.items()}, as_json=False)
 
 
 def _short(value: Any) -> Any:

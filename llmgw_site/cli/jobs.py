@@ -52,7 +52,9 @@ def jobs(
         for step in job["steps"]:
             print(following.line(step))
         if job["result"]:
-            show_item(job["result"], as_json=False)
+            following.show_result(job["result"])
+        if job.get("cancel_requested") and job["state"] in ("queued", "running"):
+            print("Its end was asked for: it ends with what it is doing now, and takes back what it began.")
     if follow:
         following.ended(job)
 

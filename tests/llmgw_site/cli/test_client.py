@@ -93,6 +93,10 @@ def test_find_goes_by_id_then_by_name_and_lists_what_there_is(server: Server, ap
     assert missing.value.code == ExitCode.NOT_FOUND
     with pytest.raises(CliError, match="give the id"):
         api.find("models", "b", noun="model")
+    many = [{"id": f"mod_{number}", "name": f"m{number:02}"} for number in range(13)]
+    server.answers["GET /api/v1/models"] = (200, {"results": many, "next": None})
+    with pytest.raises(CliError, match=r"m08, m09 and 3 more$"):
+        api.find("models", "c", noun="model")
 
 
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def test_a_failed_job_is_tried_again_and_an_open_one_cancelled() -> None:
     assert "queued" in run(jobs_cli.app, job.id, "--retry")
     run(jobs_cli.app, job.id, "--retry", code=ExitCode.REFUSED)
     assert json.loads(run(jobs_cli.app, job.id, "--cancel", "--json"))["cancel_requested"]
+    jobs.claim(job_id=job.id, worker="w")
+    assert "Its end was asked for" in run(jobs_cli.app, job.id)
 
 
 def test_a_name_is_one_part_of_a_path_whatever_it_has() -> None:
