@@ -176,7 +176,7 @@ def test_a_worker_that_is_killed_while_weights_are_fetched_costs_nothing(up: Sta
     done = dict(wait_for(ended, seconds=fair(120), what=f"the job to end: {up.tail()}", every=0.2) or {})
     assert done["state"] == "done", told(done)
     size = tiny.tiny_gguf().stat().st_size + (1 << 20)
-    assert hub.sent() < 2.5 * size, "the header twice and the file once"
+    assert hub.sent() < 3 * size, "the header twice and the file once: a second time it would be more"
     up.remove_model("slow")
 
 

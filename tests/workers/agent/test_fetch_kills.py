@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,7 @@ class Gateway:
 async def test_a_node_that_gives_weights_is_killed_and_nothing_comes_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size, dice = 50 * 10**6, random.Random()
+    size, dice, lock = 50 * 10**6, random.Random(), threading.Lock()
     came = 0
     original = Part.write
 
@@ -178,7 +179,8 @@ async def test_a_node_that_gives_weights_is_killed_and_nothing_comes_twice(
         nonlocal came
         time.sleep(0.004)
         original(self, data, at)
-        came += len(data)
+        with lock:
+            came += len(data)
 
     monkeypatch.setattr(Part, "write", slowly)
     monkeypatch.setattr(fetch_plan, "FIRST_PAUSE", 0.1)
@@ -208,7 +210,7 @@ async def test_a_node_that_gives_weights_is_killed_and_nothing_comes_twice(
     task = asyncio.ensure_future(work.run())
     try:
         for _ in range(2):
-            enough = came + dice.uniform(0.1, 0.4) * size
+            enough = min(came + dice.uniform(0.1, 0.4) * size, size)  # a busy machine may look late
             async with asyncio.timeout(60):
                 while came < enough:
                     await asyncio.sleep(0.005)
