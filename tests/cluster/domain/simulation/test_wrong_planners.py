@@ -120,7 +120,6 @@ WRONG: list[tuple[str, str, Callable[[Patch], Any]]] = [
 
 RARE: list[tuple[str, str, Callable[[Patch], Any]]] = [
     ("no turn is waited for", "class_inversion", lambda patch: patch.setattr(victims, "_turn_is_over", lambda *_: True)),
-    ("a base is no base", "class_inversion", lambda patch: patch.setattr(victims.Rights, "_spares", lambda *_: True)),
     ("all who may give way do", "in_vain", lambda patch: patch.setattr(preempt._Trial, "prune", lambda _: None)),
     ("kept room is free for everybody", "promised_twice", lambda patch: patch.setattr(Room, "keep", lambda *_: None)),
     ("room is kept for ever", "in_vain", lambda patch: [
