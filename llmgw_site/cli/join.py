@@ -51,7 +51,7 @@ def join(
         print("`llmgw up` starts it")
         return
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "llmgw_site.up.main"])  # noqa: S606 - no shell wanted
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "llmgw_site.up.main"])  # noqa: S606 - no shell wanted
 
 
 def _could_start(config: Config) -> None:

@@ -110,7 +110,7 @@ def check() -> None:
 def _become(module: str, *args: str) -> None:
     """Run `python -m module` in place of this process: a service need not carry the command line's own modules along."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", module, *args])  # noqa: S606 - no shell wanted
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *args])  # noqa: S606 - no shell wanted
 
 
 def main() -> None:

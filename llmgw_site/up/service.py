@@ -127,7 +127,7 @@ class Service:
         bound_log(self._log)
         with self._log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "llmgw_site.up.tether", str(os.getpid()), *self._command,
+                sys.executable, "-P", "-m", "llmgw_site.up.tether", str(os.getpid()), *self._command,
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self._environ, start_new_session=True,
             )  # fmt: skip

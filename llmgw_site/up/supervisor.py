@@ -219,8 +219,8 @@ class Supervisor:
         began = time.monotonic()
         with log.open("ab") as out:
             child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "llmgw_site.up.tether", str(os.getpid()),
-                sys.executable, "-m", "django", "llmgw_bootstrap",
+                sys.executable, "-P", "-m", "llmgw_site.up.tether", str(os.getpid()),
+                sys.executable, "-P", "-m", "django", "llmgw_bootstrap",
                 stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
                 env=self._environ, start_new_session=True,
             )  # fmt: skip
@@ -286,7 +286,7 @@ class Supervisor:
 
 
 def _python(name: str) -> list[str]:
-    return [sys.executable, "-m", "llmgw_site.cli.services", name]
+    return [sys.executable, "-P", "-m", "llmgw_site.cli.services", name]
 
 
 def _ok(where: Any, path: str) -> bool:

@@ -50,8 +50,15 @@ def test_the_socket_of_web_is_private_from_its_first_moment_and_takes_the_place_
 
 def test_the_worker_logs_as_it_is_told(tmp_path: Path) -> None:
     command = services.worker_command(load({"LLMGW_DATA": str(tmp_path), "LLMGW_LOG_LEVEL": "warning"}))
-    assert command[:3] == [sys.executable, "-m", "celery"]
+    assert command[:4] == [sys.executable, "-P", "-m", "celery"]
     assert command[command.index("--loglevel") + 1] == "WARNING"
+
+
+def test_what_lies_in_the_folder_it_is_called_in_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise SystemExit('imported')")
+    command = services.worker_command(load({"LLMGW_DATA": str(tmp_path)}))[:4]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_unknown_service_is_a_usage_error() -> None:

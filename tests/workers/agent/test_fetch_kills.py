@@ -177,7 +177,7 @@ async def test_a_node_that_gives_weights_is_killed_and_nothing_comes_twice(
 
     def slowly(self: Part, data: bytes | memoryview, at: int) -> None:
         nonlocal came
-        time.sleep(0.004)
+        time.sleep(0.004)  # a slow disk is what is tested: else all would be there before anybody is killed
         original(self, data, at)
         with lock:
             came += len(data)

@@ -412,6 +412,7 @@ async def test_removals_that_were_broken_off_are_finished_at_the_start(tmp_path:
         (gone / "big").write_bytes(b"x")
         async with at_work(Node(town.asker.config, town.calls())) as node:
             await node.until(lambda: not gone.exists())
+        assert list(town.asker.config.store.iterdir()) == []
 
 
 async def test_what_was_lost_is_fetched_again_while_it_is_ordered(tmp_path: Path) -> None:
@@ -421,7 +422,9 @@ async def test_what_was_lost_is_fetched_again_while_it_is_ordered(tmp_path: Path
             node.want(FetchOrder(version=VERSION, sources=(holder.source,)))
             await node.whole()
             node.store.remove(VERSION)
+            assert node.store.path(VERSION) is None
             await node.whole()
+            assert node.store.path(VERSION) is not None
 
 
 async def test_a_node_that_gives_wrong_bytes_is_passed_over_and_named(tmp_path: Path) -> None:
