@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import httpx
@@ -37,9 +38,15 @@ def app() -> Iterator[NodeCalls]:
     made = NodeCalls(pages)
     yield made
     for threads in (made.beats, made.rest):
-        for _ in range(node_calls.THREADS):
-            threads.submit(locks.discard)
+        all_here = threading.Barrier(node_calls.THREADS)  # or one thread ends both calls, and the other keeps a connection
+
+        def end(all_here: threading.Barrier = all_here) -> None:
+            all_here.wait(30)
+            locks.discard()
+
+        ended = [threads.submit(end) for _ in range(node_calls.THREADS)]
         threads.shutdown()
+        assert not [error for error in map(Future.exception, ended) if error]
     hearing.forget()
 
 
