@@ -31,7 +31,7 @@ _COMMANDS = {
     "gateway": b"services\0gateway",
     "web": b"services\0web",
     "agent": b"services\0agent",
-    "worker": b"-m\0celery",
+    "worker": b"-m\0workers\0",
 }
 
 

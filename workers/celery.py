@@ -15,11 +15,12 @@ from kombu.entity import Exchange, Queue
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "llmgw_site.settings")
 
 from workers.beat import Beat
+from workers.imports import Loader, fixup
 from workers.schedule import beat_schedule
 
 QUEUES = ("ticks", "jobs")
 
-app = Celery("llmgw")
+app = Celery("llmgw", loader=Loader, fixups={fixup})
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(
     # each with an exchange and key of its own: on a shared one every message would reach both

@@ -43,7 +43,7 @@ def run(name: str, config: Config) -> int:
 def worker_command(config: Config) -> list[str]:
     """The command line of the Celery worker; beat runs in it."""
     return [
-        sys.executable, "-P", "-m", "celery", "--quiet", "-A", "workers.celery", "worker",  # its clock is a thread: workers/beat.py
+        sys.executable, "-P", "-m", "workers", "--quiet", "worker",  # its clock is a thread: workers/beat.py
         "--pool", "threads", "--concurrency", str(WORKER_THREADS),
         "--without-gossip", "--without-mingle", "--without-heartbeat",
         "--loglevel", config.log_level.upper(),

@@ -50,14 +50,32 @@ def test_the_socket_of_web_is_private_from_its_first_moment_and_takes_the_place_
 
 def test_the_worker_logs_as_it_is_told(tmp_path: Path) -> None:
     command = services.worker_command(load({"LLMGW_DATA": str(tmp_path), "LLMGW_LOG_LEVEL": "warning"}))
-    assert command[:4] == [sys.executable, "-P", "-m", "celery"]
+    assert command[:4] == [sys.executable, "-P", "-m", "workers"]
     assert command[command.index("--loglevel") + 1] == "WARNING"
 
 
-def test_what_lies_in_the_folder_it_is_called_in_is_not_imported(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text("raise SystemExit('imported')")
-    command = services.worker_command(load({"LLMGW_DATA": str(tmp_path)}))[:4]
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, cwd=tmp_path)
+NAMES_TO_FIND = ("click", "celery", "kombu", "django", "workers", "catalog", "sqlite3", "uvicorn", "redis", "vine")
+IMPORTS = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "llmgw_site.settings"
+import django; django.setup()
+from workers.celery import app
+app.loader.import_default_modules()
+app.loader.import_from_cwd("workers.tasks.sweep")
+sys.exit(os.getcwd() in sys.path or "" in sys.path)
+"""
+
+
+@pytest.mark.parametrize("program", ["worker", "-c"])
+def test_what_lies_in_the_folder_it_is_called_in_is_not_imported(tmp_path: Path, program: str) -> None:
+    """Neither by the worker, nor by any other process that loads Django, and so our Celery app."""
+    for name in NAMES_TO_FIND:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    data = tmp_path / "data"
+    command = services.worker_command(load({"LLMGW_DATA": str(data)}))
+    command = [*command[:4], "report"] if program == "worker" else [sys.executable, "-P", "-c", IMPORTS]
+    environ = {**os.environ, "LLMGW_DATA": str(data)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environ)
     assert done.returncode == 0, done.stderr
 
 
