@@ -72,6 +72,7 @@ class EngineBuild:
     version: str = ""
     problem: str = ""
     architectures: tuple[str, ...] = ()
+    spans: bool = False  # it can be a part of a replica over several nodes, and this agent knows how
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,17 +189,24 @@ class Serve:
     card_layers: tuple[int, ...] = ()  # layers for each of them, where that is known
     projector: str = ""  # path within the weights' version of what lets the model see or hear
     adapters: tuple[AdapterFile, ...] = ()
+    nodes: int = 1  # of one fabric that share the replica; of more than one, each runs a part
+    rank: int = 0  # of this node's part; 0 leads, and it alone answers clients
+    master: str = ""  # the leader's IP address on the fabric
+    master_port: int = 0  # where its parts meet
+    address: str = ""  # this node's IP address on the fabric
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedReplica:
-    """`run` True: have it running at this generation; False: drain it, then stop it. Not listed: stop it, drained."""
+    """`run` True: have it running at this generation; False: drain it, then stop it. Not listed: stop it, drained.
+    `hold`: have all that it takes, and begin when the nodes of its other parts have, too."""
 
     replica_id: str
     generation: int
     run: bool
     serve: Serve
     grace: float | None = None  # seconds that it may drain at most, where its room is taken; None: as its profile says
+    hold: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

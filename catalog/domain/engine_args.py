@@ -31,7 +31,7 @@ ENV_FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 ENV_NAMES = frozenset(
     {"OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_SCHEDULE", "OMP_DYNAMIC", "OMP_WAIT_POLICY",
-     "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "NCCL_SOCKET_IFNAME"}
+     "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}
 )  # fmt: skip
 """Allowed for every engine, beside its families. Whole names, because OMP_TOOL_LIBRARIES loads a library."""
 ENV_NEVER = frozenset(

@@ -37,6 +37,21 @@ class Lora(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Span:
+    """Which part of a replica over several nodes an engine is. Rank 0 leads, and it alone answers clients.
+
+    `master`: the leader's IP address on the fabric, `port`: where its parts meet; `address`: of this node on the fabric, and
+    `interface` the network interface that has it ("": not known)."""
+
+    nodes: int
+    rank: int
+    master: str
+    port: int
+    address: str
+    interface: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """What to run. 0 and "" mean the defaults above; `port` and `threads` are the node's to choose.
 
@@ -56,6 +71,7 @@ class Run:
     cards: tuple[CardUse, ...] = ()
     adapters: tuple[Lora, ...] = ()
     projector: str = ""  # path of what lets it see or hear
+    span: Span | None = None  # None: it runs on one node
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,6 +126,8 @@ def command(engine: str, program: tuple[str, ...], run: Run, *, launcher: bool =
         )
     ours = _llama_cpp(run, launcher) if engine == "llama.cpp" else _vllm(run)
     own = _vllm_on_processor(run) if engine == "vllm" and not run.cards else {}
+    if engine == "vllm" and run.span is not None:
+        own = _between_nodes(run.span)
     return Command(argv=(*program, *ours, *vetted.argv), env={**own, **vetted.env})
 
 
@@ -125,6 +143,8 @@ def _llama_cpp(run: Run, launcher: bool) -> tuple[str, ...]:
             argv += ["--pooling", run.pooling]
     if run.projector:
         argv += ["--mmproj", run.projector]
+        if not run.cards and not launcher:
+            argv += ["--no-mmproj-offload"]
     for lora in run.adapters:
         argv += ["--lora", lora.path]
     if run.adapters:
@@ -193,6 +213,8 @@ def _vllm(run: Run) -> tuple[str, ...]:
         argv += ["--max-num-seqs", str(run.slots)]
     if run.cards:
         argv += ["--tensor-parallel-size", str(len(run.cards)), "--gpu-memory-utilization", _of_card(run)]
+    if run.span is not None:
+        argv += _part_of(run.span)
     if run.embeddings:
         argv += ["--runner", "pooling"]
     if run.adapters:
@@ -201,3 +223,32 @@ def _vllm(run: Run) -> tuple[str, ...]:
         argv += ["--max-lora-rank", str(next((size for size in LORA_RANKS if size >= rank), LORA_RANKS[-1]))]
         argv += ["--lora-modules", *(f"{lora.name}={lora.path}" for lora in run.adapters)]
     return tuple(argv)
+
+
+def _part_of(span: Span) -> list[str]:
+    """One engine over several nodes without Ray: each node runs `vllm serve` with the same model and its own rank, one stage of the
+    pipeline on each; the parts meet at the leader's address. Only the leader has an HTTP server, the others are headless.
+
+    Since vLLM 0.12. Sources: vLLM pull request 23691 (multi-node mp executor); vLLM docs, serving/parallelism_scaling, "Running
+    vLLM with MultiProcessing"; vllm/config/parallel.py (master_addr, master_port, node_rank, nnodes) and
+    vllm/entrypoints/cli/serve.py (run_headless: a node of rank > 0 runs workers only).
+    """
+    argv = [
+        "--pipeline-parallel-size",
+        str(span.nodes),
+        "--distributed-executor-backend",
+        "mp",
+        "--nnodes",
+        str(span.nodes),
+    ]
+    argv += ["--node-rank", str(span.rank), "--master-addr", span.master, "--master-port", str(span.port)]
+    return argv if span.rank == 0 else [*argv, "--headless"]
+
+
+def _between_nodes(span: Span) -> dict[str, str]:
+    """The network that the parts talk over: without these vLLM, gloo and NCCL choose by the host's name, which on many machines
+    is loopback. Sources: vLLM docs, security (VLLM_HOST_IP); torch.distributed docs, common environment variables; NCCL docs."""
+    found = {"VLLM_HOST_IP": span.address}
+    if span.interface:
+        found |= {"GLOO_SOCKET_IFNAME": span.interface, "NCCL_SOCKET_IFNAME": span.interface}
+    return found

@@ -178,10 +178,10 @@ SET_BY_LLMGW: Mapping[str, Mapping[str, str]] = {
         "--max-model-len": "the profile's context",
         **dict.fromkeys(("--gpu-memory-utilization", "--kv-cache-memory-bytes"), "the profile's card_memory"),
         **dict.fromkeys(("--tensor-parallel-size", "-tp"), "the profile's tp"),
-        **dict.fromkeys(("--pipeline-parallel-size", "-pp"), "the profile's pp"),
+        **dict.fromkeys(("--pipeline-parallel-size", "-pp", "--nnodes", "-n"), "the profile's pp"),
         **dict.fromkeys(
             ("--served-model-name", "--host", "--port", "--api-key", "--distributed-executor-backend",
-             "--enable-request-id-headers"),
+             "--node-rank", "-r", "--master-addr", "--master-port", "--headless", "--enable-request-id-headers"),
             _OURS,
         ),
     },
@@ -226,7 +226,7 @@ DANGEROUS: Mapping[str, Mapping[str, str]] = {
                          "--profiler-config", "--hf-config-path"), _FILES),
         **dict.fromkeys(("--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--root-path", "--allowed-origins", "--uds",
                          "--kv-transfer-config", "--kv-events-config", "--otlp-traces-endpoint", "--allowed-media-domains",
-                         "--enable-tokenizer-info-endpoint", "--data-parallel-address", "--master-addr"), _NET),
+                         "--enable-tokenizer-info-endpoint", "--data-parallel-address"), _NET),
         "--hf-token": _SECRET,
     },
 }  # fmt: skip

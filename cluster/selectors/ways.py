@@ -18,6 +18,19 @@ from cluster.domain.types import ProfileView
 from cluster.models import Measurement
 from cluster.wire import AdapterFile, Serve, Weights, to_dict
 
+_PLACED = (
+    "memory",
+    "v",
+    "cards",
+    "card_memory",
+    "card_base",
+    "card_layers",
+    "rank",
+    "master",
+    "master_port",
+    "address",
+)
+"""What a node is told that is no part of the digest."""
 SPARE = 10
 """What is reserved beyond what was measured: one part in so many."""
 
@@ -58,6 +71,7 @@ def serve_of(model: CatalogModel, profile: CatalogProfile) -> Serve:
         drain_timeout=profile.drain_timeout,
         memory=need.memory,
         card_base=need.card_base,
+        nodes=profile.pp,
     )
 
 
@@ -77,11 +91,13 @@ def adapter_file(adapter: AdapterView) -> AdapterFile:
 
 def digest_of(serve: Serve, profile: CatalogProfile) -> str:
     """Names all that an engine is started with. Its memory is none of it: a better estimate restarts nobody. Nor are
-    the very cards that it uses: they are its node's matter (`domain.moving`). How many they are, of which classes, and how
-    much of them was declared is."""
+    the very cards that it uses: they are its node's matter (`domain.moving`), nor where the parts of one over several nodes
+    meet. How many they are, of which classes, and how much of them was declared is."""
     told = to_dict(serve)
-    for name in ("memory", "v", "cards", "card_memory", "card_base", "card_layers"):
+    for name in _PLACED:
         del told[name]
+    if told["nodes"] == 1:  # as with the cards below
+        del told["nodes"]
     for holder, name in ((told["weights"], "version"), (told, "projector"), (told, "adapters")):
         if not holder[name]:  # as with the cards below
             del holder[name]

@@ -5,8 +5,10 @@ The kernel is asked which of this machine's addresses it would send from (connec
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import socket
+import struct
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
@@ -65,6 +67,22 @@ def advertised(
         return base_url(bound, port)
     found = find(() if local else controllers, source=source)  # 3
     return base_url(found, port) if found else None
+
+
+_SIOCGIFADDR = 0x8915
+
+
+def interface_of(host: str) -> str:
+    """Name of this machine's network interface that has this IPv4 address; "" where none has, or it is none. Source: netdevice(7)."""
+    for _, name in socket.if_nameindex():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:  # it has no IPv4 address
+                continue
+        if socket.inet_ntoa(found[20:24]) == host:
+            return name
+    return ""
 
 
 def bind_host(found: str) -> str:

@@ -287,9 +287,7 @@ class Agent:
 
     def _idle(self) -> bool:
         replicas = self.machine.replicas.values()
-        return all(
-            r.process.phase is Phase.READY if r.process else not r.run or r.final or bool(r.lacks) for r in replicas
-        )
+        return all(r.process.phase is Phase.READY if r.process else r.at_rest for r in replicas)
 
     async def _ticks(self) -> None:
         while True:

@@ -43,6 +43,9 @@ from workers.agent.events import (
 )
 from workers.agent.state import Phase, Process, Replica, Rules, versions
 
+HELD = ("waiting_for_parts", "It has all that it takes, and waits until the nodes of its other parts have, too.")
+"""Code and message of a part of a replica over several nodes."""
+
 
 class Machine:
     """See the module. `replicas` may be read by anyone, changed by nobody else."""
@@ -123,7 +126,7 @@ class Machine:
             before = replica.wanted
             if before is None or (before.generation, before.run) != (item.generation, item.run):
                 # asked anew: what went wrong before does not count against it
-                replica.failures, replica.retry_at, replica.final = 0, 0.0, False
+                replica.failures, replica.retry_at, replica.final, replica.ended = 0, 0.0, False, False
                 replica.attempt = replica.attempt if before and before.generation == item.generation else 0
                 if replica.process is None or replica.process.generation != item.generation:
                     replica.code = replica.message = replica.log_tail = ""
@@ -179,6 +182,7 @@ class Machine:
             replica.failures = 0
         replica.failures += 1
         replica.log_tail = event.log_tail
+        replica.ended = process.serve.nodes > 1
         code, message = process.ending or death(event.status, event.log_tail, ready=process.ready_at is not None)
         self._failed(replica, code, message, now)
 
@@ -247,11 +251,12 @@ class Machine:
         """What to do with one replica now.
 
         1. nothing is known of what is wanted: leave everything as it is
-        2. no process: forget it, wait, or start it
+        2. no process: forget it, wait, or start it; a part of a replica over several nodes starts when the others have all
+           that it takes, and once only: those that still run have lost it, so all of them begin anew as another generation
         3. spawning: wait for the outcome, whatever was decided since
         4. ending: escalate when the grace is over
         5. it runs and is not wanted, or at another generation: drain it if it was ready, else end it; one that is ready serves on
-           until the weights of the other generation are there
+           until the weights of the other generation are there. A part that leads no other has no requests of its own
         6. draining and wanted again at this generation: it is simply ready again
         7. starting: end it at its deadline (a failure), not before; else look at it
         8. ready: look at it now and then; replace it when it was silent for too long, or gives no token though asked twice
@@ -283,7 +288,7 @@ class Machine:
         if replica.wanted is None:
             del self.replicas[replica.replica_id]
             self._out.append(Forget(replica_id=replica.replica_id, cause="not wanted any more"))
-        elif not replica.wanted.run or replica.final:
+        elif not replica.wanted.run or replica.final or replica.ended:
             replica.lacks = ""
         elif lacks := self._lacks(replica.wanted.serve):
             replica.lacks = lacks
@@ -291,7 +296,11 @@ class Machine:
         elif replica.lacks:  # they are whole; what was said of them is over
             replica.lacks = replica.code = replica.message = ""
             self._decide_without_process(replica, now)
+        elif replica.held:
+            replica.code, replica.message = HELD
         elif now >= replica.retry_at:
+            if replica.code == HELD[0]:
+                replica.code = replica.message = ""
             self._launch += 1
             replica.attempt += 1
             wanted = replica.wanted
@@ -353,6 +362,9 @@ class Machine:
         """
         if process.phase is Phase.STARTING:
             self._end(replica, process, now, cause="not wanted before it was ready")
+            return
+        if process.serve.rank or (replica.wanted is not None and replica.wanted.grace == 0):
+            self._end(replica, process, now, cause="not wanted, and nothing is waited for")
             return
         if process.phase is Phase.READY:
             process.leave_at = process.leave_at or now + self.rules.handover

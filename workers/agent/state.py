@@ -107,12 +107,23 @@ class Replica:
     message: str = ""
     log_tail: str = ""
     final: bool = False
+    ended: bool = False  # a part of a replica over several nodes whose process ended: alone it never begins again
     lacks: str = ""  # version of its weights that is to be fetched first
     last_used_at: float | None = None
 
     @property
     def run(self) -> bool:
         return self.wanted is not None and self.wanted.run
+
+    @property
+    def held(self) -> bool:
+        """Whether it begins with others, and they are not there yet."""
+        return self.wanted is not None and self.wanted.hold
+
+    @property
+    def at_rest(self) -> bool:
+        """Without a process: whether nothing of it is to be begun by itself."""
+        return not self.run or self.final or self.ended or bool(self.lacks) or self.held
 
 
 def versions(serve: Serve) -> tuple[str, ...]:

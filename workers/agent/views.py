@@ -10,11 +10,11 @@ from workers.agent.state import Phase, Process, Replica, Rules, versions
 
 
 def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
-    """The engines that the gateway may use, or must let finish."""
+    """The engines that the gateway may use, or must let finish. Of a replica over several nodes only the leader answers."""
     out = []
     for replica in replicas:
         process = replica.process
-        if process is not None and process.phase in (Phase.READY, Phase.DRAINING):
+        if process is not None and not process.serve.rank and process.phase in (Phase.READY, Phase.DRAINING):
             out.append(
                 LocalEngine(
                     replica_id=replica.replica_id,
@@ -57,7 +57,12 @@ def starting(replicas: Iterable[Replica], rules: Rules) -> tuple[StartingReplica
     out = []
     for replica in replicas:
         now = state(replica, rules)
-        if replica.wanted and replica.run and now not in (ReplicaState.READY, ReplicaState.DRAINING):
+        if (
+            replica.wanted
+            and replica.run
+            and not replica.wanted.serve.rank
+            and now not in (ReplicaState.READY, ReplicaState.DRAINING)
+        ):
             out.append(
                 StartingReplica(
                     replica_id=replica.replica_id,
@@ -77,6 +82,8 @@ def state(replica: Replica, rules: Rules) -> ReplicaState:
             return ReplicaState.STOPPED
         if replica.final:
             return ReplicaState.FAILED
+        if replica.ended:
+            return ReplicaState.BACKOFF
         if replica.lacks:
             return ReplicaState.FETCHING
         stuck = replica.failures >= rules.failures_to_backoff

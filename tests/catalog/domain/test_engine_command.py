@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.domain.engine_command import CardUse, Run, command
+from catalog.domain.engine_command import CardUse, Run, Span, command
 from llmgw_site.lib.errors import Refused
 
 RUN = Run(model="m", weights="/w/m.gguf", port=4000, threads=3)
@@ -132,3 +132,39 @@ def test_a_share_of_a_card_of_unknown_size_is_refused() -> None:
 def test_a_profile_cannot_move_layers_behind_the_plans_back(flag: str) -> None:
     with pytest.raises(Refused, match="set by llmgw itself"):
         command("llama.cpp", ("p",), run(args=(flag, "1")))
+
+
+SPAN = ("--pipeline-parallel-size", "2", "--distributed-executor-backend", "mp", "--nnodes", "2", "--node-rank")
+
+
+@pytest.mark.parametrize(
+    ("rank", "end"),
+    [
+        (0, ("0", "--master-addr", "10.9.0.1", "--master-port", "23007")),
+        (1, ("1", "--master-addr", "10.9.0.1", "--master-port", "23007", "--headless")),
+    ],
+)
+def test_each_part_of_an_engine_over_several_nodes_is_told_its_rank_and_where_they_meet(
+    rank: int, end: tuple[str, ...]
+) -> None:
+    span = Span(nodes=2, rank=rank, master="10.9.0.1", port=23007, address=f"10.9.0.{rank + 1}", interface="ib0")
+    made = command("vllm", ("vllm", "serve"), run(weights="/w", cards=(CardUse(memory=GIB, total=2 * GIB),), span=span))
+    assert made.argv[-len(SPAN + end) :] == SPAN + end
+    assert made.argv[made.argv.index("--tensor-parallel-size") + 1] == "1"
+    network = {"GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "ib0"}
+    assert made.env == {"VLLM_HOST_IP": f"10.9.0.{rank + 1}", **network}
+
+
+def test_a_profile_may_name_the_interface_of_the_parts_itself() -> None:
+    span = Span(nodes=2, rank=0, master="10.9.0.1", port=1, address="10.9.0.1")
+    card = CardUse(memory=GIB, total=2 * GIB)
+    made = command("vllm", ("p",), run(weights="/w", cards=(card,), span=span, env={"NCCL_SOCKET_IFNAME": "ib1"}))
+    assert made.env == {"VLLM_HOST_IP": "10.9.0.1", "NCCL_SOCKET_IFNAME": "ib1"}
+
+
+@pytest.mark.parametrize(
+    "flag", ["--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--master-port", "--headless", "-pp"]
+)
+def test_a_profile_cannot_join_other_engines(flag: str) -> None:
+    with pytest.raises(Refused, match="set by llmgw itself"):
+        command("vllm", ("p",), run(weights="/w", args=(flag, "1")))

@@ -85,3 +85,9 @@ def test_the_kernel_is_asked_and_nothing_is_sent() -> None:
 def test_a_controller_whose_address_is_none_is_passed_over() -> None:
     known = ways(to_10_0_0_1="10.0.0.7", **OUTSIDE)
     assert find(["http://c:99999", "http://[::1", "http://10.0.0.1:8880"], source=known) == "10.0.0.7"
+
+
+def test_the_interface_of_an_address_is_found_and_none_of_a_foreign_one() -> None:
+    assert address.interface_of("127.0.0.1") == "lo"
+    assert address.interface_of("203.0.113.77") == ""
+    assert address.interface_of("2001:db8::7") == ""

@@ -55,10 +55,17 @@ class Bench:
         return self.say(Tick(), after=after)
 
     def want(
-        self, *, generation: int = 1, run: bool = True, after: float = 0.0, grace: float | None = None, **serve: Any
+        self,
+        *,
+        generation: int = 1,
+        run: bool = True,
+        after: float = 0.0,
+        grace: float | None = None,
+        hold: bool = False,
+        **serve: Any,
     ) -> tuple[Instruction, ...]:
         told = Serve(**{**vars(SERVE), **serve})
-        item = WantedReplica(replica_id=R, generation=generation, run=run, serve=told, grace=grace)
+        item = WantedReplica(replica_id=R, generation=generation, run=run, serve=told, grace=grace, hold=hold)
         return self.say(WantedArrived(replicas=(item,)), after=after)
 
     def only(self, kind: type[T]) -> T:

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import httpx
 
-from catalog.domain.engine_command import CardUse, Command, Lora, Run
+from catalog.domain.engine_command import CardUse, Command, Lora, Run, Span
 from cluster.wire import CardReport, EngineBuild, Serve
+from workers.agent.address import interface_of
 from workers.agent.events import Verdict
 
 QUICK = 3.0
@@ -94,8 +95,22 @@ def run_of(serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport]
         ),
         projector=serve.projector,
         adapters=tuple(Lora(item.name, item.weights.path, item.rank) for item in serve.adapters),
+        span=_span(serve),
         args=serve.args,
         env=serve.env,
+    )
+
+
+def _span(serve: Serve) -> Span | None:
+    if serve.nodes < 2:
+        return None
+    return Span(
+        nodes=serve.nodes,
+        rank=serve.rank,
+        master=serve.master,
+        port=serve.master_port,
+        address=serve.address,
+        interface=interface_of(serve.address),
     )
 
 

@@ -38,7 +38,8 @@ class Vllm:
     def build(self) -> EngineBuild:
         binary = shutil.which("vllm")
         if binary:
-            return EngineBuild(kind=self.kind, version=f"vllm ({binary})", architectures=_architectures(binary))
+            known = _architectures(binary)
+            return EngineBuild(kind=self.kind, version=f"vllm ({binary})", architectures=known, spans=True)
         return EngineBuild(kind=self.kind, problem="no `vllm` on PATH: install vLLM in an environment of its own")
 
     def command(self, serve: Serve, *, port: int, threads: int, cards: Sequence[CardReport] = ()) -> Command:
@@ -49,7 +50,10 @@ class Vllm:
         return {"VLLM_API_KEY": key}
 
     async def look(self, client: httpx.AsyncClient, target: Target, *, deep: bool) -> Look:
-        """1. health; 2. deep: a token, then the context; 3. else: what its metrics count."""
+        """1. health; 2. deep: a token, then the context; 3. else: what its metrics count. A part that leads no other answers
+        nobody: that its process lives is all there is to see, and whoever watches that says when it ends."""
+        if target.serve.rank:
+            return Look(verdict=Verdict.READY)
         found = await health(client, target)  # 1
         if found.verdict is not Verdict.READY:
             return found
