@@ -7,7 +7,8 @@ between them, so what is read is vetted as data from strangers.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -113,28 +114,48 @@ def _bad(why: str) -> Refused:
 
 
 class Held(NamedTuple):
-    """A version on a disk. `used_at`: seconds, Unix time; `size`: bytes that it takes."""
+    """A version on a disk. `used_at`: seconds, Unix time; `files`: bytes by what names them there, so that what two versions
+    share has one name."""
 
     id: str
-    size: int
+    files: Mapping[Hashable, int]
     used_at: float
 
 
+def together(versions: Iterable[Mapping[Hashable, int]]) -> int:
+    """Bytes that versions take on a disk: what several share counts once."""
+    every: dict[Hashable, int] = {}
+    for files in versions:
+        every.update(files)
+    return sum(every.values())
+
+
 def to_make_room(
-    held: Sequence[Held], *, limit: int | None, needed: int, kept: Collection[str]
+    held: Sequence[Held], *, limit: int | None, needed: Mapping[Hashable, int], kept: Collection[str]
 ) -> tuple[str, ...] | None:
-    """Which versions go so that `needed` more bytes keep to `limit` bytes; () is: none has to. None: not even all would do.
+    """Which versions go so that the files that are `needed` and all others keep to `limit` bytes; () is: none has to. None: not
+    even all would do.
 
     1. no limit: none
-    2. of those that nobody needs (`kept` names the others) the least recently used first, and no more than it takes
+    2. of those that nobody needs (`kept` names the others) the least recently used first, and no more than it takes. What another
+       version shares is free only when that goes, too
+    3. one that frees nothing after all stays
     """
     if limit is None:  # 1
         return ()
-    over = sum(item.size for item in held) + needed - limit
-    gone: list[str] = []
+    users = Counter(name for files in (needed, *(item.files for item in held)) for name in files)
+    over = together([needed, *(item.files for item in held)]) - limit
+    gone: list[Held] = []
     for item in sorted((item for item in held if item.id not in kept), key=lambda item: (item.used_at, item.id)):  # 2
         if over <= 0:
             break
-        gone.append(item.id)
-        over -= item.size
-    return tuple(gone) if over <= 0 else None
+        gone.append(item)
+        users.subtract(item.files.keys())
+        over -= sum(size for name, size in item.files.items() if not users[name])
+    if over > 0:
+        return None
+    for item in reversed(gone):  # 3
+        if not sum(size for name, size in item.files.items() if not users[name]):
+            gone.remove(item)
+            users.update(item.files.keys())
+    return tuple(item.id for item in gone)

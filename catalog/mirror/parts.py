@@ -147,6 +147,12 @@ def fetched(target: Path, size: int) -> int:
     return max(0, marks.count(1) * SEGMENT - short)
 
 
+def forget(target: Path) -> None:
+    """Remove what was begun of a file that is not needed any more."""
+    for ending in (".map", ".part"):
+        target.with_name(target.name + ending).unlink(missing_ok=True)
+
+
 def to_come(target: Path, size: int) -> int:
     """Bytes of a file that the disk still has to give; a file on its way has taken all of its room at once."""
     try:

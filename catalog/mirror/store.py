@@ -1,7 +1,8 @@
 """The weights that a machine has: one folder for each version, with its manifest, its files, and a mark that it is whole.
 
     ROOT/VERSION/manifest.json    what it is to be
-    ROOT/VERSION/files/...        what is there; unfinished files have .part and .map beside them
+    ROOT/VERSION/files/...        what is there; unfinished files have .part and .map beside them. A file that several versions
+                                  have is one file with several names, where the disk allows
     ROOT/VERSION/whole            every file was fetched and checked; its time of change: when it was used last. A version of which
                                   a file has gone since, or has another size, is not whole any more: that file is fetched again
     ROOT/VERSION/lock             held by whoever fetches into it; the lock goes with the process, nobody deletes it
@@ -14,18 +15,17 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 
-from catalog.domain.manifests import VERSION, Held, Manifest, ManifestFile, manifest_from_dict, to_make_room
+from catalog.domain.manifests import VERSION, Held, Manifest, ManifestFile, manifest_from_dict, to_make_room, together
 from catalog.domain.repository import Format
 from catalog.domain.safetensors import BadSafetensors, read_index
-from catalog.mirror.fetch import CONNECTIONS, Origin, Tell, Wanted, fetch
+from catalog.mirror.bringing import Bringing, is_there
+from catalog.mirror.fetch import CONNECTIONS, Origin, Tell
 from catalog.mirror.parts import RESERVE, fetched, to_come
 from llmgw_site.lib import files
 from llmgw_site.lib.errors import Kind, Refused
@@ -50,14 +50,17 @@ class Store:
     def __init__(self, root: Path, *, limit: int | None = None, reserve: int = RESERVE) -> None:
         self.root, self.limit, self._reserve = root, limit, reserve
         self._room = Lock()
-        self._coming: dict[str, int] = {}  # bytes of versions that are being fetched, as they will be
+        self._coming: set[str] = set()  # versions that are being fetched: they count as they will be
 
     def versions(self) -> list[Status]:
         """Everything that is here, whole or not, by name. What is no version is left alone."""
         with suppress(FileNotFoundError):
-            names = sorted(item.name for item in self.root.iterdir() if VERSION.fullmatch(item.name))
-            return [status for name in names if (status := self.status(name)) is not None]
+            return [status for name in self._names() if (status := self.status(name)) is not None]
         return []
+
+    def _names(self) -> list[str]:
+        """Raises FileNotFoundError: there is no store yet."""
+        return sorted(item.name for item in self.root.iterdir() if VERSION.fullmatch(item.name))
 
     def status(self, version: str) -> Status | None:
         """One version; None: it is not here, or its manifest cannot be read."""
@@ -68,7 +71,7 @@ class Store:
         used_at = 0.0
         with suppress(OSError):
             used_at = (folder / WHOLE).stat().st_mtime
-        whole = bool(used_at) and all(_is_there(folder / FILES / file.path, file.size) for file in manifest.files)
+        whole = bool(used_at) and all(is_there(folder / FILES / file.path, file.size) for file in manifest.files)
         there = manifest.size if whole else sum(self._there(folder, file) for file in manifest.files)
         return Status(manifest=manifest, whole=whole, there=there, used_at=used_at)
 
@@ -113,11 +116,12 @@ class Store:
 
     def fetch(
         self, manifest: Manifest, origin: Origin, *, kept: Collection[str] = (), stop: Event | None = None,
-        tell: Tell = lambda done: None, connections: int = CONNECTIONS,
+        tell: Tell = lambda done: None, here: Tell = lambda done: None, connections: int = CONNECTIONS,
     ) -> None:  # fmt: skip
         """Have a version whole here; one that is stays as it is. `kept`: versions that must not go to make room for it.
 
-        `tell` gets the bytes of the version that are there. Raises Refused:
+        A file that another version has is taken from there, before room is made. `tell` gets the bytes of the version that are
+        there, `here` those of them that other versions gave. Raises Refused:
         1. `fetch_running`        another process or thread fetches it
         2. `store_full`           not even all that nobody needs would make room below the limit; `disk_full`: nor has the disk any
         3. `weights_unchecked`    no checksum is known for a file
@@ -127,44 +131,36 @@ class Store:
         folder = self._folder(manifest.id)
         folder.mkdir(parents=True, exist_ok=True)
         with self._locked(folder):
-            here = self.status(manifest.id)
-            if here is not None and here.whole and here.manifest == manifest:
+            status = self.status(manifest.id)
+            if status is not None and status.whole and status.manifest == manifest:
                 return
             unchecked = next((file.path for file in manifest.files if not file.checked), "")
             if unchecked:  # 3
                 text = f"no checksum of {unchecked} is known: give its SHA-256, so that what comes can be compared"
                 raise Refused(Kind.INVALID, "weights_unchecked", text)
             files.write_json(folder / MANIFEST, manifest.as_dict())
+            work = Bringing(folder / FILES, manifest, self.alike, stop=stop, tell=tell, here=here)
             try:
+                work.link()
                 with self._room:
                     self._make_room(manifest, kept)
                     self._check_disk(folder, manifest)
-                    self._coming[manifest.id] = manifest.size
-                self._all(folder, manifest, origin, connections, stop, tell)
+                    self._coming.add(manifest.id)
+                work.fetch(origin, connections=connections, reserve=self._reserve)
             finally:
-                self._coming.pop(manifest.id, None)
+                self._coming.discard(manifest.id)
+            self._check_index(folder, manifest)
+            (folder / WHOLE).touch()
+            files.sync_folder(folder)
 
-    def _all(
-        self, folder: Path, manifest: Manifest, origin: Origin, connections: int, stop: Event | None, tell: Tell
-    ) -> None:
-        before = 0
-        for file in manifest.files:
-            self._one(folder, file, origin, connections, stop, partial(_told, tell, before))
-            before += file.size
-            tell(before)
-        self._check_index(folder, manifest)
-        (folder / WHOLE).touch()
-        files.sync_folder(folder)
-
-    def _one(
-        self, folder: Path, file: ManifestFile, origin: Origin, connections: int, stop: Event | None, tell: Tell
-    ) -> None:
-        target = folder / FILES / file.path
-        if _is_there(target, file.size):
-            return  # it got its name when it was checked
-        target.unlink(missing_ok=True)  # what somebody cut short, or a link
-        wanted = Wanted(path=file.path, size=file.size, sha256=file.sha256, blob=file.blob)
-        fetch(wanted, target, origin, connections=connections, stop=stop, tell=tell, reserve=self._reserve)
+    def alike(self, version: str, file: ManifestFile) -> Iterator[Path]:
+        """Where files with the bytes of this one lie in other versions, by their manifests; each was compared when it came."""
+        for other in self._names() if file.sha256 else ():
+            manifest = self.manifest(other) if other != version else None
+            for own in manifest.files if manifest is not None else ():
+                path = self._folder(other) / FILES / own.path
+                if (own.sha256, own.size) == (file.sha256, file.size) and is_there(path, own.size):
+                    yield path
 
     def remove(self, version: str) -> bool:
         """Forget a version, whole or not. False: it is not here. Raises Refused `fetch_running`."""
@@ -186,26 +182,38 @@ class Store:
 
     def _make_room(self, manifest: Manifest, kept: Collection[str]) -> None:
         others = [item for item in self.versions() if item.manifest.id != manifest.id]
-        held = [
-            Held(item.manifest.id, max(item.there, self._coming.get(item.manifest.id, 0)), item.used_at)
-            for item in others
-        ]
-        gone = to_make_room(held, limit=self.limit, needed=manifest.size, kept=kept)
+        held = [Held(item.manifest.id, self._files(item.manifest), item.used_at) for item in others]
+        needed = self._files(manifest, coming=True)
+        gone = to_make_room(held, limit=self.limit, needed=needed, kept=kept)
         if gone is None:  # 2
-            needed = sum(item.size for item in held if item.id in kept)
+            stays = [item.files for item in held if item.id in kept]
             text = (
-                f"{format_bytes(manifest.size)} more do not fit: this node may keep {format_bytes(self.limit or 0)} of weights, and "
-                f"{format_bytes(needed)} must stay: raise LLMGW_STORE_LIMIT, stop a model here, or remove what nothing needs "
-                "(`llmgw mirror list`)"
+                f"{format_bytes(together([needed, *stays]) - together(stays))} more do not fit: this node may keep "
+                f"{format_bytes(self.limit or 0)} of weights, and {format_bytes(together(stays))} must stay: raise LLMGW_STORE_LIMIT, "
+                "stop a model here, or remove what nothing needs (`llmgw mirror list`)"
             )
             raise Refused(Kind.CONFLICT, "store_full", text)
         for version in gone:
             self.remove(version)
 
+    def _files(self, manifest: Manifest, *, coming: bool = False) -> dict[Hashable, int]:
+        """Bytes of a version by what names them on the disk: its inode where a file is there, which versions may share. One that is
+        being fetched counts with all that it will have."""
+        found: dict[Hashable, int] = {}
+        coming = coming or manifest.id in self._coming
+        for file in manifest.files:
+            target = self._folder(manifest.id) / FILES / file.path
+            if is_there(target, file.size):
+                with suppress(OSError):
+                    found[target.lstat().st_ino] = file.size
+            else:
+                found[manifest.id, file.path] = file.size if coming else fetched(target, file.size)
+        return found
+
     def _check_disk(self, folder: Path, manifest: Manifest) -> None:
         """That all of it will find room, before the first byte is fetched."""
         targets = [(folder / FILES / file.path, file.size) for file in manifest.files]
-        needed = sum(to_come(target, size) for target, size in targets if not _is_there(target, size))
+        needed = sum(to_come(target, size) for target, size in targets if not is_there(target, size))
         found = os.statvfs(folder)
         left = found.f_bavail * found.f_frsize
         if needed > max(0, left - self._reserve):
@@ -236,7 +244,7 @@ class Store:
     @staticmethod
     def _there(folder: Path, file: ManifestFile) -> int:
         target = folder / FILES / file.path
-        return file.size if _is_there(target, file.size) else fetched(target, file.size)
+        return file.size if is_there(target, file.size) else fetched(target, file.size)
 
     def _folder(self, version: str) -> Path:
         return self.root / version
@@ -253,16 +261,3 @@ class Store:
             yield
         finally:
             os.close(handle)
-
-
-def _is_there(target: Path, size: int) -> bool:
-    """Whether a file has its name and its size. Its bytes were compared when it got the name."""
-    try:
-        found = target.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
-
-
-def _told(tell: Tell, before: int, done: int) -> None:
-    tell(before + done)

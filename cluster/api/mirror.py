@@ -48,6 +48,7 @@ class HolderOut(serializers.Serializer[Any]):
 class FetcherOut(serializers.Serializer[Any]):
     node = serializers.CharField()
     there = serializers.IntegerField(help_text="Bytes.")
+    shared = serializers.IntegerField(help_text="Of these, bytes of files that other versions there had already.")
     size = serializers.IntegerField(help_text="Bytes.")
     rate = serializers.IntegerField(allow_null=True, help_text="Bytes a second; null: nothing moves.")
     code = serializers.CharField(help_text="Why it does not get on.")

@@ -56,6 +56,7 @@ class FetchReport:
 
     `there`: bytes of `size` that are there; `rate`: bytes a second now, None: nothing is being fetched at this moment.
     `source`: id of the node it comes from, or REGISTRY; `failed`: ids of the nodes that did not give it since the last report.
+    `shared`: of the bytes that are there, those of files that other versions there gave.
     """
 
     version: str
@@ -66,6 +67,7 @@ class FetchReport:
     message: str = ""  # the same for people
     source: str = ""
     failed: tuple[str, ...] = ()
+    shared: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ class Fetch:
     moved_at: float = 0.0
     failed_at: float = 0.0
     failed: Mapping[str, float] = field(default_factory=dict)
+    shared: int = 0
 
     @property
     def moving(self) -> bool:
@@ -142,7 +145,7 @@ def _remembered(before: Fetch | None, told: FetchReport, now: float) -> Fetch:
         version=told.version, size=max(0, told.size), there=max(0, told.there),
         rate=None if told.rate is None else max(0, round(told.rate)), code=told.code, message=told.message,
         source=told.source, moved_at=moved_at, failed_at=failed_at,
-        failed={**failed, **dict.fromkeys(told.failed, now)},
+        failed={**failed, **dict.fromkeys(told.failed, now)}, shared=min(max(0, told.shared), max(0, told.there)),
     )  # fmt: skip
 
 

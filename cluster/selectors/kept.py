@@ -25,7 +25,8 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class Fetcher:
-    """A node that fetches a version, or would. Bytes; `rate` bytes a second, None: nothing moves. `code`, `message`: why not."""
+    """A node that fetches a version, or would. Bytes; `rate` bytes a second, None: nothing moves. `shared`: of those that are there,
+    those that other versions gave. `code`, `message`: why it does not get on."""
 
     node: str
     there: int
@@ -34,6 +35,7 @@ class Fetcher:
     code: str
     message: str
     source: str
+    shared: int
 
     @property
     def share(self) -> float:
@@ -106,6 +108,7 @@ def _fetcher(node: str, item: Mapping[str, Any]) -> Fetcher:
     return Fetcher(
         node=node, there=item.get("there", 0), size=item.get("size", 0), rate=item.get("rate"), code=item.get("code", ""),
         message=item.get("message", ""), source=item.get("source", ""),
+        shared=item.get("shared", 0),
     )  # fmt: skip
 
 

@@ -36,7 +36,8 @@ NO_VERSIONS = "0 "
 class VersionState:
     """A version as nodes report it. `whole`: a node that is heard has all of it, so that others can get it.
 
-    `size`, `there`: bytes of it, and bytes on the node that is furthest; `rate`: bytes a second there, None: nothing moves.
+    `size`, `there`: bytes of it, and bytes on the node that is furthest, `shared` of them from other versions; `rate`: bytes a second
+    there, None: nothing moves.
     `holders`: names of the nodes that have it; `fetching`: of those that are getting it. `code` and `message`: why nothing
     moves, where that is known.
     """
@@ -45,6 +46,7 @@ class VersionState:
     whole: bool = False
     size: int = 0
     there: int = 0
+    shared: int = 0
     rate: float | None = None
     code: str = ""
     message: str = ""
@@ -175,7 +177,7 @@ def _state(sharing: Sharing, board: _Board, size: int) -> VersionState:
     fetch = first.fetches.get(version) or Fetch(version=version)
     text = f"node {first.name}: {fetch.message}" if fetch.failed_at and fetch.message else ""
     return VersionState(
-        version_id=version, size=size, there=fetch.there, rate=fetch.rate, code=fetch.code if text else "", message=text,
+        version_id=version, size=size, there=fetch.there, shared=fetch.shared, rate=fetch.rate, code=fetch.code if text else "", message=text,
         fetching=moving,
     )  # fmt: skip
 

@@ -38,4 +38,5 @@ def _bounded(told: FetchReport) -> FetchReport:
         message=told.message[:_TEXT],
         source=told.source[:64],
         failed=tuple(item[:64] for item in told.failed[:_FAILED]),
+        shared=min(max(0, told.shared), MAX_SIZE),
     )

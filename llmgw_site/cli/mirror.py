@@ -21,6 +21,8 @@ def _standing(row: dict[str, Any]) -> str:
     if best is None:
         return "nobody has it whole" if row["holders"] else "not begun"
     share = f"{best['there'] / best['size']:.0%} on {best['node']}" if best["size"] else f"begun on {best['node']}"
+    if best["shared"]:
+        share += f" ({format_bytes(best['shared'])} of {format_bytes(best['size'])} were here already)"
     if best["code"]:
         return f"{share}, {best['code']}"
     return f"{share}, {format_bytes(best['rate'])}/s" if best["rate"] else share

@@ -99,6 +99,7 @@ def words(report: FetchReport) -> str:
     if not report.size:
         return "The node asks what the weights consist of."
     far = f"{format_bytes(report.there)} of {format_bytes(report.size)}"
+    far += f" ({format_bytes(report.shared)} were here already)" if report.shared else ""
     if report.rate is None:
         return f"The node has {far} of the weights and waits to fetch the rest."
     return f"The node fetches the weights: it has {far}, and gets {format_bytes(int(report.rate))} a second."

@@ -46,7 +46,7 @@ class Asked(Protocol):
 
 @dataclass(kw_only=True)
 class _Fetch:
-    """One order and how it stands. A thread writes `there` and `origin`, each a plain assignment; the loop all else."""
+    """One order and how it stands. A thread writes `there`, `shared` and `origin`, each a plain assignment; the loop all else."""
 
     order: FetchOrder
     stop: threading.Event = field(default_factory=threading.Event)
@@ -54,6 +54,7 @@ class _Fetch:
     whole: bool = False
     size: int = 0
     there: int = 0
+    shared: int = 0
     began_with: int = 0
     rate: Rate = field(default_factory=Rate)
     origin: FromNodes | None = None
@@ -176,7 +177,7 @@ class Fetching:
         if item.origin is not None:  # 3
             item.origin.take(order.sources)
         if item.running:
-            item.rate.note(now, item.there)
+            item.rate.note(now, item.there - item.shared)
             if item.there > item.began_with:
                 item.failures, item.code, item.message = 0, "", ""
 
@@ -204,7 +205,7 @@ class Fetching:
             self._failed(item, "fetch_failed", "a defect of llmgw; the log of this node's agent says more", None)
         else:
             item.whole, item.there, item.code, item.message = True, item.size, "", ""
-            event(log, "fetch_done", version=version, size=item.size)
+            event(log, "fetch_done", version=version, size=item.size, shared=item.shared)
             self._changed()
         finally:
             item.origin = None
@@ -248,11 +249,19 @@ class Fetching:
         """In a thread. Raises Refused, OSError."""
         status = self._store.status(manifest.id)
         item.there = item.began_with = status.there if status is not None else 0
+        item.shared = 0
         item.rate = Rate()
         with ExitStack() as stack:
             origin = self._origin(item, manifest, stack)
             try:
-                self._store.fetch(manifest, origin, kept=kept, stop=item.stop, tell=partial(setattr, item, "there"))
+                self._store.fetch(
+                    manifest,
+                    origin,
+                    kept=kept,
+                    stop=item.stop,
+                    tell=partial(setattr, item, "there"),
+                    here=partial(setattr, item, "shared"),
+                )
             except Refused as refused:
                 if refused.code == "file_wrong" and item.origin is not None:
                     item.origin.doubt_all()
@@ -341,5 +350,5 @@ def _report(order: FetchOrder, item: _Fetch | None, now: float) -> FetchReport:
     return FetchReport(
         version=order.version, size=item.size, there=item.there, rate=item.rate.of(now) if item.running else None,
         code=told[0], message=told[1], source="" if order.sources and source == REGISTRY else source,
-        failed=recent(item.doubted),
+        failed=recent(item.doubted), shared=item.shared,
     )  # fmt: skip

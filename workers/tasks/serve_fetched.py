@@ -33,6 +33,7 @@ from cluster.services import jobs
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes, format_seconds
 from workers.jobs import Context, Piece
+from workers.tasks import existing
 
 SLOTS = 2
 """Requests at once of the profile, where the job's arguments name none."""
@@ -154,9 +155,13 @@ def mirror(context: Context) -> Piece:
         return Piece(progress=0.0, detail="the weights were removed meanwhile: they are fetched anew", data={})
     if state.whole:
         where = ", ".join(state.holders[:3])
-        return Piece(done=True, detail=f"{format_bytes(state.size)}, whole and checked on {where}", data=data)
+        shared = f", {format_bytes(data['shared'])} of it were here already" if data.get("shared") else ""
+        return Piece(done=True, detail=f"{format_bytes(state.size)}, whole and checked on {where}{shared}", data=data)
     share = state.there / state.size if state.size else 0.0
     text = f"{format_bytes(state.there)} of {format_bytes(state.size)}"
+    if state.shared:
+        data["shared"] = state.shared
+        text += f" ({format_bytes(state.shared)} were here already)"
     if state.code:
         now = time.time()
         since = float(data.get("refused_since", now))
@@ -197,7 +202,7 @@ def check(context: Context) -> Piece:
 
 
 def catalogue(context: Context) -> Piece:
-    """The model with its ways; one that serves these weights already is taken as it is."""
+    """The model with its ways; one that serves these weights already, as was asked for, is taken."""
     job, found = context.job, context.job.found("plan")
     name, version_id = str(job.args["name"]), job.found("mirror")["version_id"]
     begun = context.data.get("begun")
@@ -205,9 +210,11 @@ def catalogue(context: Context) -> Piece:
     if model is not None:
         if model.version_id != version_id:
             raise _taken(name)
+        added = begun is not None and _since(model, begun)
+        if not added:  # else somebody had the name meanwhile
+            existing.agrees(job.args, planned=len(found["profiles"]))
         if not model.enabled:
             served.enable(actor=job.actor, model=model, why=f"job {job.id}")
-        added = begun is not None and _since(model, begun)
         return Piece(done=True, detail=f"{name} is in the catalogue", data={"model_id": model.pk, "added": added})
     version = catalog.versions().filter(id=version_id).first()
     if version is None:
@@ -349,6 +356,7 @@ def _name_is_free(args: Any) -> None:
     model = catalog.models_with_profiles().filter(name=args["name"]).select_related("version").first()
     if model is not None and (model.version is None or not _same_source(model.version, args)):
         raise _taken(args["name"])
+    existing.agrees(args)
 
 
 def _weights_are_the_models(args: Any, planned: Mapping[str, Any], *, commit: str) -> None:
@@ -360,6 +368,7 @@ def _weights_are_the_models(args: Any, planned: Mapping[str, Any], *, commit: st
         or manifest_from_dict(model.version.manifest).files != _files(planned)
     ):
         raise _taken(args["name"])
+    existing.agrees(args, planned=len(planned["profiles"]))
 
 
 def _same_source(version: Any, args: Any) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.domain.manifests import Held, Manifest, ManifestFile, manifest_from_dict, to_make_room
+from catalog.domain.manifests import Held, Manifest, ManifestFile, manifest_from_dict, to_make_room, together
 from catalog.domain.repository import Format
 from llmgw_site.lib.errors import Refused
 
@@ -55,7 +56,7 @@ def test_a_bad_manifest_is_refused(data: Any) -> None:
     assert refused.value.code == "manifest_bad"
 
 
-OLD, NEW, USED = Held("old", 40, 1.0), Held("new", 30, 2.0), Held("used", 20, 0.0)
+OLD, NEW, USED = Held("old", {"o": 40}, 1.0), Held("new", {"n": 30}, 2.0), Held("used", {"u": 20}, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,25 @@ OLD, NEW, USED = Held("old", 40, 1.0), Held("new", 30, 2.0), Held("used", 20, 0.
 def test_the_least_recently_used_goes_first_and_no_more_than_it_takes(
     limit: int | None, needed: int, gone: tuple[str, ...] | None
 ) -> None:
-    assert to_make_room([NEW, OLD, USED], limit=limit, needed=needed, kept={"used"}) == gone
+    assert to_make_room([NEW, OLD, USED], limit=limit, needed={"x": needed}, kept={"used"}) == gone
+
+
+@pytest.mark.parametrize(
+    ("limit", "needed", "gone"),
+    [
+        (100, {"a": 40, "b": 10}, ()),  # a is there: it takes 10 more
+        (80, {"a": 40, "b": 5}, ("two",)),  # the first frees nothing, as the next one has all of it
+        (50, {"a": 40, "b": 5}, None),
+        (50, {"b": 5}, ("one", "two")),  # both together free what they share
+        (30, {"b": 5}, ("one", "two")),
+        (20, {"b": 5}, None),  # what must stay
+    ],
+)
+def test_what_versions_share_counts_once_and_is_free_when_all_of_them_go(
+    limit: int, needed: dict[str, int], gone: tuple[str, ...] | None
+) -> None:
+    held = [Held("one", {"a": 40}, 1.0), Held("two", {"a": 40, "c": 30}, 2.0), Held("kept", {"d": 20}, 0.0)]
+    assert to_make_room(held, limit=limit, needed=needed, kept={"kept"}) == gone
 
 
 @given(
@@ -85,17 +104,38 @@ def test_the_least_recently_used_goes_first_and_no_more_than_it_takes(
 def test_room_is_made_of_what_nobody_needs_or_not_at_all(
     held: list[tuple[int, int]], kept: set[int], limit: int, needed: int
 ) -> None:
-    rows = [Held(str(at), size, float(used)) for at, (size, used) in enumerate(held)]
+    rows = [Held(str(at), {str(at): size}, float(used)) for at, (size, used) in enumerate(held)]
+    sizes: dict[str, int] = {row.id: row.files[row.id] for row in rows}
     names = {str(at) for at in kept}
-    gone = to_make_room(rows, limit=limit, needed=needed, kept=names)
+    gone = to_make_room(rows, limit=limit, needed={"x": needed}, kept=names)
     free = [row for row in rows if row.id not in names]
     if gone is None:
-        assert sum(row.size for row in rows if row.id in names) + needed > limit
+        assert sum(sizes[row.id] for row in rows if row.id in names) + needed > limit
         return
     assert not set(gone) & names
-    left = sum(row.size for row in rows if row.id not in gone)
+    left = sum(sizes[row.id] for row in rows if row.id not in gone)
     assert left + needed <= limit
     if gone:
         last = next(row for row in rows if row.id == gone[-1])
-        assert left + last.size + needed > limit
-        assert all(row.used_at >= last.used_at for row in free if row.id not in gone)
+        assert left + sizes[last.id] + needed > limit
+        assert all(row.used_at >= last.used_at for row in free if row.id not in gone and sizes[row.id])
+
+
+FILES = st.dictionaries(st.sampled_from("abcdef"), st.just(0), max_size=4)
+
+
+@given(held=st.lists(FILES, max_size=6), new=FILES, kept=st.sets(st.integers(0, 5)), limit=st.integers(0, 120))
+def test_what_is_shared_is_never_counted_twice(
+    held: list[dict[str, int]], new: dict[str, int], kept: set[int], limit: int
+) -> None:
+    sizes = {name: 10 + at for at, name in enumerate("abcdef")}
+    rows = [Held(str(at), {name: sizes[name] for name in files}, float(at)) for at, files in enumerate(held)]
+    needed: dict[Hashable, int]
+    needed, names = {name: sizes[name] for name in new}, {str(at) for at in kept}
+    gone = to_make_room(rows, limit=limit, needed=needed, kept=names)
+    stays = [row for row in rows if row.id in names or (gone is not None and row.id not in gone)]
+    taken = together([needed, *(row.files for row in stays)])
+    assert taken == sum({**needed, **{name: size for row in stays for name, size in row.files.items()}}.values())
+    assert (taken <= limit) == (gone is not None)
+    for name in gone or ():  # none goes for nothing
+        assert set(rows[int(name)].files) - {*needed, *(file for row in stays for file in row.files)}

@@ -43,11 +43,13 @@ def test_who_holds_it_and_who_fetches_it_is_told(caller: Caller) -> None:
     version = a_version(size=1000)
     one, two = Machine("one"), Machine("two")
     one.heartbeat(weights_mark="x", weights=(WeightsReport(path=version.pk, size=1000),), fetches=())
-    two.heartbeat(fetches=(FetchReport(version=version.pk, size=1000, there=250, rate=50.0, source=one.node.id),))
+    told = FetchReport(version=version.pk, size=1000, there=250, rate=50.0, source=one.node.id, shared=200)
+    two.heartbeat(fetches=(told,))
     row = caller("GET", f"mirror/{version.pk}").body
     assert (row["whole"], row["holders"]) == (True, [{"node": "one", "heard": True}])
     (fetcher,) = row["fetchers"]
     assert (fetcher["node"], fetcher["there"], fetcher["size"], fetcher["rate"]) == ("two", 250, 1000, 50)
+    assert fetcher["shared"] == 200
 
 
 def test_what_a_model_needs_is_not_removed(caller: Caller) -> None:

@@ -27,9 +27,9 @@ def test_versions_are_added_listed_and_removed(llmgw: Llmgw, stocked_hub: Hub) -
     assert "Q8_0" in added.out
     assert "in 1 file: not begun" in added.out
     version = Version.objects.get()
-    Machine("one").heartbeat(fetches=(FetchReport(version=version.pk, size=1000, there=250, rate=2048.0),))
+    Machine("one").heartbeat(fetches=(FetchReport(version=version.pk, size=1000, there=250, rate=2048.0, shared=100),))
     listed = llmgw("mirror", "list", "--files")
-    assert "25% on one, 2.0 KiB/s" in listed.out
+    assert "25% on one (100 B of 1000 B were here already), 2.0 KiB/s" in listed.out
     assert "tiny-Q8_0.gguf" in listed.out
     assert llmgw("mirror", "list", "--json").json[0]["id"] == version.pk
     removed = llmgw("mirror", "remove", version.name)

@@ -39,7 +39,7 @@ def test_each_version_is_a_row_with_files_holders_progress_and_users(admin: Clie
     one.heartbeat(weights_mark="x", weights=(WeightsReport(path=whole.pk, size=2048),), fetches=())
     two.heartbeat(
         fetches=(
-            FetchReport(version=coming.pk, size=coming.size, there=coming.size // 4, rate=1 << 20),
+            FetchReport(version=coming.pk, size=coming.size, there=coming.size // 4, rate=1 << 20, shared=1 << 20),
             FetchReport(version=stuck.pk, size=stuck.size, code="disk_full", message="no room for it"),
         )
     )
@@ -48,7 +48,7 @@ def test_each_version_is_a_row_with_files_holders_progress_and_users(admin: Clie
     assert "1 file tiny-Q4_K_M.gguf 2.0 KiB 111111111111…" in text
     assert "whole" in text
     assert "Model tiny" in text
-    assert "two: 16.0 MiB of 64.0 MiB, 1.0 MiB/s 25 %" in text
+    assert "two: 16.0 MiB of 64.0 MiB, 1.0 MiB/s; 1.0 MiB were here already 25 %" in text
     assert "No room for it. disk_full" in text
     page = admin.get(PAGE).content.decode()
     assert page.count('data-dialog="remove"') == 2, "what a model needs has no button"

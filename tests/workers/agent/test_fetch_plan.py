@@ -64,6 +64,7 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
         (FetchReport(version="v"), "what the weights consist of"),
         (FetchReport(version="v", size=1 << 30, there=1 << 29), "512.0 MiB of 1.0 GiB of the weights and waits"),
         (FetchReport(version="v", size=1 << 30, there=1 << 29, rate=float(1 << 20)), "gets 1.0 MiB a second"),
+        (FetchReport(version="v", size=1 << 30, there=1 << 29, shared=1 << 28), "(256.0 MiB were here already)"),
         (FetchReport(version="v", size=1 << 30, message="the disk is full"), "the disk is full"),
     ],
 )

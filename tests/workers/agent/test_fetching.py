@@ -33,6 +33,7 @@ from workers.agent.sources import NodeCalls
 NAME = "m-Q8_0.gguf"
 CONTENT = hashlib.shake_128(b"node weights").digest(2 * SEGMENT + 12_345)
 FILES = {NAME: CONTENT, "config.json": b"{}"}
+OTHERS = {NAME: CONTENT[::-1], "config.json": b"[]"}
 BARE = Manifest(id=VERSION, format=Format.GGUF, first=NAME, files=manifest_of(FILES).files)
 
 
@@ -148,6 +149,28 @@ async def test_a_version_is_fetched_from_the_registry_with_the_nodes_own_setting
         assert (node.work.reports(), node.changes) == ((), 1)
         assert node.told >= 1
         assert hub.sent() == sum(map(len, FILES.values()))
+
+
+async def test_of_a_newer_version_only_what_is_new_is_fetched_and_the_rest_is_told_apart(
+    tmp_path: Path, hub: Hub
+) -> None:
+    newer = hashlib.shake_128(b"newer").digest(len(CONTENT))
+    if "org/newer" not in hub.repos:
+        hub.add(Repo("org/newer")).commit({NAME: CONTENT, "other.gguf": newer})
+    both = manifest_of({NAME: CONTENT, "other.gguf": newer}, version="ver_newer00000")
+    wanted = replace(both, registry=hub.base, repository="org/newer", commit=hub.repos["org/newer"].head)
+    async with alone(tmp_path, of_hub(hub), wanted, HF_ENDPOINT=hub.base) as node:
+        node.want(FROM_REGISTRY)
+        await node.whole()
+        before = hub.sent()
+        hub.faults.chunk_pause = 0.02
+        node.want(FROM_REGISTRY, FetchOrder(version=wanted.id, registry=True), kept=(VERSION,))
+        await node.until(lambda: any(item.there > len(CONTENT) for item in node.work.reports()))
+        (report,) = node.work.reports()
+        assert (report.shared, report.size) == (len(CONTENT), wanted.size)
+        hub.faults.reset()
+        await node.whole(wanted.id)
+        assert hub.sent() - before == len(newer)
 
 
 async def test_files_at_plain_addresses_are_fetched_from_there(tmp_path: Path, hub: Hub) -> None:
@@ -323,8 +346,8 @@ async def test_room_is_made_of_what_nobody_uses_and_of_nothing_else(
     size = BARE.size
     async with alone(tmp_path, of_hub(hub), HF_ENDPOINT=hub.base, LLMGW_STORE_LIMIT=str(2 * size + 10)) as node:
         old, other = "ver_0000000007", "ver_0000000008"
-        holders.put(node.config.store, FILES, version=old)
-        holders.put(node.config.store, FILES, version=other)
+        holders.put(node.config.store, OTHERS, version=old)
+        holders.put(node.config.store, OTHERS, version=other)
         node.used.add(old)
         node.want(FROM_REGISTRY, kept=(other,))
         await node.until(lambda: node.report.code == "store_full")
@@ -394,7 +417,7 @@ async def test_no_room_is_made_before_a_controller_has_said_what_must_stay(tmp_p
     """An agent that starts anew has its orders from its disk, and goes on with them while no controller answers."""
     old = "ver_0000000007"
     async with alone(tmp_path, of_hub(hub), HF_ENDPOINT=hub.base, LLMGW_STORE_LIMIT=str(BARE.size + 10)) as node:
-        holders.put(node.config.store, FILES, version=old)
+        holders.put(node.config.store, OTHERS, version=old)
         node.work.order([FROM_REGISTRY])
         await asyncio.sleep(0.3)
         assert [item.manifest.id for item in node.store.versions()] == [old]

@@ -180,6 +180,9 @@ def test_the_same_model_again_is_taken_as_it_is(stocked_hub: Hub, machine: Machi
     assert Model.objects.get().enabled
     assert (Model.objects.count(), Version.objects.count()) == (1, 1)
     Job.objects.all().delete()
+    differs = run(opened(quantization="F16", slots=7, replicas=1))
+    assert (differs.state, differs.code, step(differs, "registry").state) == ("failed", "model_differs", "failed")
+    Job.objects.all().delete()
     other = run(opened(quantization="Q8_0"))
     assert (other.state, other.code, step(other, "plan").state) == ("failed", "model_exists", "failed")
     assert Version.objects.count() == 1  # nothing is fetched for nothing
@@ -308,11 +311,16 @@ def test_progress_is_told_in_bytes_and_rate(stocked_hub: Hub, machine: Machine) 
     job = run(opened(quantization="F16"))
     version = Version.objects.get()
     half = version.size // 2
-    machine.heartbeat(fetches=(FetchReport(version=version.pk, size=version.size, there=half, rate=half / 10),))
+    told = FetchReport(version=version.pk, size=version.size, there=half, rate=half / 10, shared=1024)
+    machine.heartbeat(fetches=(told,))
     run(job)
     found = step(job, "mirror")
     assert found.progress == pytest.approx(0.5, abs=0.01)
     assert "/s, 10 s left" in found.detail
+    assert "(1.0 KiB were here already)" in found.detail
+    whole(machine, version)
+    run(job)
+    assert step(job, "mirror").detail.endswith("whole and checked on one, 1.0 KiB of it were here already")
 
 
 @pytest.mark.parametrize("at", ["mirror", "wait"])
