@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain import jsonbytes
+from routing.domain import jsonbytes, media
 from routing.domain.snapshot import ModelEntry
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat.completions", "completions", "embeddings"
@@ -49,6 +49,7 @@ class Ask:
     include_usage: bool = False  # the client wants the usage chunk of a stream
     has_stream_options: bool = False  # the member exists, whatever its value
     has_lora: bool = False  # likewise
+    fetched: str = ""  # place of an address that an engine would fetch
 
 
 def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
@@ -115,6 +116,7 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
         include_usage=bool(wants),
         has_stream_options="stream_options" in value,
         has_lora="lora" in value,
+        fetched=media.fetched(value),
     )
 
 

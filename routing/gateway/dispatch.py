@@ -17,6 +17,7 @@ from cluster.domain.modules import MapNode, Module
 from cluster.domain.states import NodeState
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
+from routing.domain import media
 from routing.domain.choose import Route, Seat, choose, not_ready, vet
 from routing.domain.openai import EMBEDDINGS, Ask
 from routing.domain.waking import NO_CONTROLLER, parked
@@ -185,6 +186,8 @@ class Dispatch:
         found = vet(route, exchange.key, name=ask.model, embeddings=exchange.endpoint == EMBEDDINGS)
         if isinstance(found, Refused):
             raise found
+        if ask.fetched and route is not None and route.model.external is None:
+            raise media.refused(ask.fetched)
         return found
 
     # --- by the way ---

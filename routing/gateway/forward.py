@@ -12,6 +12,7 @@ from functools import partial
 import orjson
 
 from llmgw_site.lib.errors import Kind, Refused
+from routing.domain import media
 from routing.domain.choose import Seat
 from routing.domain.meter import BodyMeter, StreamMeter
 from routing.domain.openai import engine_error
@@ -193,6 +194,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
 
     1. 401, 403   our own key was refused, which is no fault of the client's: 502
     2. below 400  no answer to such a request: 502
+    3. about a picture, sound or film that the request brings: 400, whatever the engine's status
     """
     status = response.status
     told = await read_error(response)
@@ -203,6 +205,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
     if status < 400:  # 2
         raise Refused(Kind.UPSTREAM, "engine_broken", f"The engine answered with the unexpected status {status}.")
     error = engine_error(status, told, secret=secret)
+    status, error = media.told(status, error)  # 3
     body = orjson.dumps({"error": error})
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     headers += [(name, value) for name, value in response.headers if name.lower() == b"retry-after"]

@@ -35,6 +35,12 @@ TABLE = [
         (*LAUNCHER, "--ctx-size", "1024", "--parallel", "2", "--threads", "3", "--cache-ram", "256", *NO_CARD, "--device", "none", "--host", "127.0.0.1",
          "--metrics", "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"),
     ),
+    (  # no card of the node gets what the processor's engine sees with
+        "llama.cpp", False, run(context=512, slots=2, projector="/w/mmproj.gguf"),
+        (*LAUNCHER, "--ctx-size", "1024", "--parallel", "2", "--threads", "3", "--cache-ram", "256", *NO_CARD, "--device", "none",
+         "--mmproj", "/w/mmproj.gguf", "--no-mmproj-offload", "--host", "127.0.0.1",
+         "--metrics", "--fit", "off", "--offline", "--no-ui", "--no-kv-unified"),
+    ),
     (
         "llama.cpp", True, run(cards=(CardUse(memory=10 * GIB, total=24 * GIB),)),
         (*LAUNCHER, "--ctx-size", "16384", "--parallel", "4", "--threads", "3", "--cache-ram", "256", "--n-gpu-layers", "999",

@@ -99,6 +99,16 @@ async def test_f47_every_bad_body_is_a_400_that_names_the_field(tmp_path: Path) 
         await gw.record(len(BODIES) + 4)
 
 
+async def test_no_engine_is_sent_an_address_that_it_would_fetch(tmp_path: Path) -> None:
+    part = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "See http://host."}, part]}]
+    async with rig(tmp_path) as gw:
+        answer = await gw.client.post(CHAT, json={"model": TINY, "messages": messages})
+        error = check(answer, 400, "media_address_refused", "messages[0].content[1].image_url.url")
+        assert "base64" in error["message"]
+        assert not gw.engine.requests
+
+
 async def test_f47_every_wrong_key_is_the_same_401(tmp_path: Path) -> None:
     wrong = {"Bearer " + UNKNOWN.text, "Bearer " + EXPIRED.text, "Bearer " + KEY.text[:-1], "Bearer " + "x" * 600}
     none = {"", "Basic abc", KEY.text, "Bearer"}

@@ -87,6 +87,9 @@ def params(o: argparse.Namespace, *, key: str) -> Any:
         p.tensor_split = [*o.tensor_split, *[0.0] * (len(p.tensor_split) - len(o.tensor_split))]
     if o.mmproj:
         p.mmproj.path = o.mmproj
+        p.mmproj_use_gpu = o.n_gpu_layers > 0  # else it takes memory of cards that nobody planned
+    # films would be given to a player found on PATH, and playlists name addresses that it reads by itself
+    p.video_ffmpeg_bin_dir = os.devnull
     if o.lora:
         scale = 0.0 if o.lora_init_without_apply else 1.0  # the wheel's own flag leaves it to the first request
         p.lora_adapters = [x.CommonAdapterLoraInfo(path, scale) for path in o.lora]

@@ -59,6 +59,15 @@ def test_anything_else_is_refused(extra: list[str], capsys: pytest.CaptureFixtur
     assert "unrecognized arguments" in capsys.readouterr().err
 
 
+def test_a_projector_lies_where_the_layers_lie_and_films_are_played_by_nobody() -> None:
+    pytest.importorskip("xllamacpp")
+    for layers in (0, 999):
+        words = [*NEEDED, "--mmproj", "/mmproj.gguf", "--n-gpu-layers", str(layers)]
+        made = launcher.params(launcher.parser().parse_args(words), key="k")
+        assert (made.mmproj.path, made.mmproj_use_gpu) == ("/mmproj.gguf", bool(layers))
+        assert made.video_ffmpeg_bin_dir == "/dev/null"
+
+
 def test_without_a_key_it_does_not_start() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "workers.agent.engines.launcher", *NEEDED],
