@@ -8,8 +8,8 @@ from cluster.domain.limit_words import without_names
 from cluster.domain.modules import Module
 from cluster.domain.plan import Plan, Renew, Start
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ModelView, World
-from cluster.domain.waits import TAKEN, WAITING_FOR_TURN, parked_words
+from cluster.domain.types import NOTHING_STARTED, ModelView, World
+from cluster.domain.waits import TAKEN, TO_MOVE, WAITING_FOR_TURN, parked_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
        nothing to say; or it wants no replica: `model_at_rest` until somebody asks for it, `model_parked`, or
        `model_not_wanted`
     3. enough ready: nothing to say
-    4. the plan waits for something: its first reason; of a replica whose starts fail, and that has no other place either, why
-       they fail
+    4. the plan waits for something: its first reason; of a replica that does not start, and that has no other place either, its
+       own one first
     5. a replica is on its way: `replica_starting` with where and how far
     6. nothing yet: `replica_planned`
     """
@@ -98,8 +98,10 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
     waits = [wait for wait in plan.waits if wait.model_id == model.id]
     if waits:  # 4
         told = waits[0]
-        if any(item.id == told.replica_id and item.failures for item in mine):
-            told = [wait for wait in waits if wait.replica_id == told.replica_id][-1]
+        own = next((item for item in mine if item.id == told.replica_id), None)
+        if told.code == TO_MOVE and own is not None and (own.failures or own.code in NOTHING_STARTED):
+            words = own.message.rstrip(".") or "its node gives no reason"
+            return status(own.code or "engine_failed", f"{own.id} does not start: {words}; {told.message}")
         return status(told.code, told.message)
     for replica in mine:  # 5
         if world.state(replica) is not ReplicaState.READY:

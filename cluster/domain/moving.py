@@ -50,6 +50,7 @@ def _gone(replica: ReplicaView, room: Room, model: ModelView, profile: ProfileVi
     2. the engine
     3. a card: it is not there any more, or has a problem
     4. room of a card that others hold, for longer than the memory of an engine that has ended takes to come back
+    5. whatever its system needs to start a process: only the replica says so, and `place.failed_there` keeps others away
     """
     node = room.node
     if replica.code in _NO_WEIGHTS and model.weights in node.lacks:  # 1
@@ -63,6 +64,8 @@ def _gone(replica: ReplicaView, room: Room, model: ModelView, profile: ProfileVi
         for card, left in zip(node.cards, room.cards, strict=True):
             if card.usable and left < 0 and card.uuid in replica.cards:
                 yield f"other programs hold what it needs of card {card.uuid} of node {node.name}"
+    if replica.refused_by_system and node.id == replica.node_id:  # 5
+        yield f"the system of node {node.name} did not start its engine {replica.failures} times in a row"
 
 
 def _cards_gone(replica: ReplicaView, node: NodeView) -> Iterator[str]:

@@ -20,7 +20,7 @@ FEW = 3
 GROUPS = 12
 """Groups that are told; of the others their number with each code."""
 FAILED_THERE = "failed_there"
-_FAILED_WORDS = "it has failed there and is not tried again without a change"
+_FAILED_WORDS = "it has failed there and is not placed there again without a change"
 FABRIC_TOO_SMALL = "fabric_too_small"
 """Code of a model that spans more nodes than any fabric has for it."""
 UNFIT = CODES - NOT_NOW | {"no_suitable_node", FABRIC_TOO_SMALL}

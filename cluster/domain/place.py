@@ -29,7 +29,7 @@ class Placement:
 
 
 Failed = Collection[tuple[str, str]]
-"""Pairs of node id and digest where the same has failed for good and is not tried again."""
+"""Pairs of node id and digest where the same has failed for good, or again and again, and is not placed again."""
 
 
 class Placer:
@@ -86,8 +86,12 @@ class Placer:
 
 
 def failed_there(board: Board, model: ModelView) -> Failed:
-    """Where a model has failed for good as what it was started as."""
-    return {(item.node_id, item.digest) for item in board.of_model(model.id) if item.state is ReplicaState.FAILED}
+    """Where a model has failed for good, or again and again for want of the node, as what it was started as."""
+    return {
+        (item.node_id, item.digest)
+        for item in board.of_model(model.id)
+        if item.state is ReplicaState.FAILED or item.refused_by_system
+    }
 
 
 def ranks(profiles: Iterable[ProfileView]) -> list[list[ProfileView]]:

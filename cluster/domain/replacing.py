@@ -14,7 +14,7 @@ from cluster.domain.starting import start
 from cluster.domain.states import ReplicaState
 from cluster.domain.surplus import usefulness
 from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, Share
-from cluster.domain.waits import parked_words
+from cluster.domain.waits import TO_MOVE, parked_words
 
 _READY = ReplicaState.READY
 
@@ -84,7 +84,7 @@ def _stays(draft: Draft, model: ModelView, replica: ReplicaView, nowhere: NoPlac
     move, name = draft.board.to_move(replica), node.name if node else "?"
     if move:
         text = f"{move}; {replica.id} stays there until it has another place: {nowhere.message if nowhere else ''}"
-        wait = Wait(model_id=model.id, code="waiting_to_move", message=text, replica_id=replica.id)
+        wait = Wait(model_id=model.id, code=TO_MOVE, message=text, replica_id=replica.id)
     elif not outdated(model, replica):
         _give_up(draft, model, replica, nowhere)
         return
@@ -128,6 +128,10 @@ def _fits(draft: Draft, model: ModelView, replica: ReplicaView) -> list[tuple[Pr
         return []
     profiles = sorted(model.profiles, key=lambda item: item.id != replica.profile_id)
     broken = _broken(draft, model) if replica.state is _READY else {}
+    if replica.refused_by_system and not outdated(model, replica) and not model.restarts(replica):
+        # anew, or as another profile and back, it would have all its tries once more, for ever
+        text = f"the system of node {nodes[0].name} does not start it: {replica.message}"
+        broken = {item.digest: Verdict(Answer.NOT_NOW, FAILED_THERE, text) for item in profiles}
     found = [(item, broken.get(item.digest) or _there(draft, model, replica, item, nodes)) for item in profiles]
     return [(item, _within_limits(draft, model, replica, item, verdict)) for item, verdict in found]
 

@@ -230,9 +230,11 @@ class NodeView:
 
 _TRYING = frozenset({ReplicaState.STARTING, ReplicaState.BACKOFF, ReplicaState.FAILED})
 NOTHING_STARTED = frozenset(
-    {"weights_missing", "weights_changed", "engine_missing", "spawn_failed", "card_missing", "card_memory_taken"}
+    {"weights_missing", "weights_changed", "engine_missing", "card_missing", "card_memory_taken"}
 )
 """Codes of a node that could not even begin, and looks again by itself."""
+SPAWN_TRIES = 2
+"""Starts in a row that the system of a node refused, after which the model is tried elsewhere: one may be a moment's lack."""
 HAD_STARTED = frozenset({"engine_died", "engine_unresponsive", "engine_wedged"})
 """Codes of an engine that was ready before it failed, whether or not a report said so in between."""
 SETTLED = 5
@@ -290,6 +292,11 @@ class ReplicaView:
             return 0
         begun = self.attempt - 1 if self.state is ReplicaState.STARTING else self.attempt
         return max(0, begun - self.proven)
+
+    @property
+    def refused_by_system(self) -> bool:
+        """Whether its node's system does not let its process come to be (no memory, too many processes), again and again."""
+        return self.code == "spawn_failed" and self.failures >= SPAWN_TRIES
 
     @property
     def held_up(self) -> bool:

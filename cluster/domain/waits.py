@@ -13,6 +13,8 @@ WAITING_FOR_TURN = "waiting_for_turn"
 """Code of a model on demand that has no room yet, and will."""
 ASKING_NODES = "asking_nodes"
 """Code of a new model of which nodes are about to say whether they have its weights."""
+TO_MOVE = "waiting_to_move"
+"""Code of a replica that is to leave its place and has no other yet."""
 TAKEN = "room was taken of "
 """How the words begin of a model that gave way to another."""
 SHOW_AFTER = 15.0

@@ -36,6 +36,7 @@ from cluster.domain.types import (
     Standing,
     World,
 )
+from cluster.domain.waits import TO_MOVE
 from cluster.models import ClusterIdentity, ClusterSetup, ModelStanding, Node, Replica
 from cluster.selectors.fleet import NodeRow, node_rows
 from cluster.selectors.holdings import Holdings, sought
@@ -355,7 +356,7 @@ def waiting_to_move() -> dict[str, list[dict[str, str]]]:
     found: dict[str, list[dict[str, str]]] = {}
     for wait in plan.waits:
         replica, model = picture.replica(wait.replica_id), picture.model(wait.model_id)
-        if wait.code == "waiting_to_move" and replica and model:
+        if wait.code == TO_MOVE and replica and model:
             told = {"replica": replica.id, "model": model.name, "message": wait.message}
             found.setdefault(replica.node_id, []).append(told)
     return found

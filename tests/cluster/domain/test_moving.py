@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cluster.domain.board import Board
 from cluster.domain.demand import Found, Stage, verdict
 from cluster.domain.explain import model_status
-from cluster.domain.plan import Start, Stop
+from cluster.domain.parking import PARK_AFTER
+from cluster.domain.plan import Remember, Start, Stop
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import NOTHING_STARTED, SETTLED, NodeView, ReplicaView, Share, World
@@ -61,7 +62,8 @@ def why(node: NodeView, replica: ReplicaView, *others: NodeView) -> str:
             "node a has no llama.cpp that can run: no such file",
         ),
         (gpu_node("a", a_card("GPU-0")), {"code": "engine_missing"}, ""),
-        (gpu_node("a", a_card("GPU-0")), {"code": "spawn_failed"}, ""),
+        (gpu_node("a", a_card("GPU-0")), {"code": "spawn_failed", "attempt": 1}, ""),
+        (gpu_node("a", a_card("GPU-0")), {"code": "spawn_failed", "attempt": 2}, "the system of node a did not start its engine 2"),
     ],
 )  # fmt: skip
 def test_it_leaves_where_its_node_says_what_has_gone(node: NodeView, fields: dict[str, Any], words: str) -> None:
@@ -69,13 +71,14 @@ def test_it_leaves_where_its_node_says_what_has_gone(node: NodeView, fields: dic
     assert found.startswith(words) if words else not found
 
 
-@pytest.mark.parametrize("code", ["card_memory_taken", "card_missing", "engine_missing"])
+@pytest.mark.parametrize("code", ["card_memory_taken", "card_missing", "engine_missing", "spawn_failed"])
 def test_it_is_placed_elsewhere_and_stopped_when_the_other_is_ready(code: str) -> None:
     cards = {"card_memory_taken": FULL, "card_missing": a_card("GPU-1", memory=8 * GIB)}
     node = gpu_node(
         "a", cards.get(code, a_card("GPU-0")), engines={} if code == "engine_missing" else {"llama.cpp": ""}
     )
-    world = World(models=(MODEL,), nodes=(node, gpu_node("b")), replicas=(stuck(node, code=code),))
+    tries = 2 if code == "spawn_failed" else SETTLED
+    world = World(models=(MODEL,), nodes=(node, gpu_node("b")), replicas=(stuck(node, code=code, attempt=tries),))
     kinds: list[type] = []
     for _ in range(6):
         plan = reconcile(world, NOW)
@@ -96,15 +99,64 @@ def test_while_its_node_looks_again_its_successor_goes_on() -> None:
 
 def test_where_nobody_else_has_room_it_stays_and_says_both() -> None:
     node = gpu_node("a", FULL)
-    world = World(models=(MODEL,), nodes=(node, a_node("b")), replicas=(stuck(node),))
+    world = World(models=(MODEL,), nodes=(node, a_node("b")), replicas=(stuck(node, message="only 4 GiB are free."),))
     plan = reconcile(world, NOW)
     assert plan.ops == ()
     status = model_status(world, plan, MODEL)
-    assert status.code == "waiting_to_move"
-    assert "other programs hold what it needs of card GPU-0" in status.reason
+    assert status.code == "card_memory_taken"
+    assert "only 4 GiB are free; other programs hold what it needs of card GPU-0" in status.reason
     assert "b: the profile wants 1 card" in status.reason
     freed = replace(world, nodes=(gpu_node("a", a_card("GPU-0")), world.nodes[1]))
     assert reconcile(freed, NOW).ops == ()
+
+
+def refused_at(node: NodeView, world: World) -> World:
+    """One more start of whatever is on this node, which its system refuses."""
+    failed = [
+        replace(item, state=S.BACKOFF, attempt=item.attempt + 1, code="spawn_failed", message="Cannot allocate memory.")
+        if item.node_id == node.id
+        else item
+        for item in world.replicas
+    ]
+    return replace(world, replicas=tuple(failed))
+
+
+def test_what_the_system_does_not_start_goes_to_another_node_and_not_back() -> None:
+    one, two = gpu_node("a"), gpu_node("b")
+    world = World(models=(MODEL,), nodes=(one, two))
+    where: list[str] = []
+    for step in range(12):
+        world = applied(world, reconcile(world, NOW + step))
+        where += [item.node_id for item in world.replicas if item.node_id not in where]
+        world = refused_at(two, refused_at(one, world))
+    assert sorted(where) == ["node_a", "node_b"]
+    standing = world.models[0].standing
+    assert (standing.parked_at is not None, standing.parked_code) == (True, "spawn_failed")
+    assert "Cannot allocate memory" in standing.parked_message
+
+
+def test_what_no_system_starts_is_parked_after_five_starts() -> None:
+    """It is not started anew in its place either, though a second way to run it is there: each would have its tries again."""
+    model = replace(MODEL, profiles=(*MODEL.profiles, a_profile("other", cards=1, card_memory=20 * GIB)))
+    node = gpu_node("a")
+    world = World(models=(model,), nodes=(node,))
+    for step in range(1, 12):
+        world = applied(world, reconcile(world, NOW + step))
+        if world.models[0].standing.parked_at is not None:
+            break
+        world = refused_at(node, world)
+    assert world.models[0].standing.failures in (PARK_AFTER, PARK_AFTER + 1)
+    assert sum(item.attempt for item in world.replicas) <= PARK_AFTER + 1
+
+
+def test_what_the_system_does_not_start_and_has_no_other_place_says_what_it_said() -> None:
+    node = gpu_node("a", a_card("GPU-0"))
+    there = stuck(node, code="spawn_failed", attempt=3, message="Cannot allocate memory.")
+    world = World(models=(MODEL,), nodes=(node,), replicas=(there,))
+    plan = reconcile(world, NOW)
+    assert [type(op) for op in plan.ops] == [Remember]
+    status = model_status(world, plan, MODEL)
+    assert (status.code, "Cannot allocate memory; the system of node a" in status.reason) == ("spawn_failed", True)
 
 
 def test_it_may_move_to_another_card_of_its_node() -> None:
@@ -189,7 +241,7 @@ nodes = st.builds(
 
 @given(
     st.lists(nodes, min_size=1, max_size=2, unique_by=lambda node: node.name),
-    st.sampled_from([*sorted(NOTHING_STARTED), "engine_start_failed"]),
+    st.sampled_from([*sorted(NOTHING_STARTED), "spawn_failed", "engine_start_failed"]),
     st.sampled_from([S.BACKOFF, S.STARTING]),
     st.integers(1, 9),
     st.booleans(),

@@ -52,6 +52,7 @@ def at(world: World) -> Standing:
         ({"attempt": 7, "code": "weights_missing"}, 0),  # nothing was started
         ({"attempt": 7, "code": "card_missing"}, 0),
         ({"attempt": 7, "code": "card_memory_taken"}, 0),
+        ({"attempt": 2, "code": "spawn_failed"}, 2),  # nor was it here, but no look of its node tells when it may be
         ({"attempt": 7, "state": ReplicaState.PENDING}, 0),
         ({"attempt": 7, "state": ReplicaState.READY}, 0),
         ({"attempt": 2, "state": ReplicaState.FAILED}, 2),

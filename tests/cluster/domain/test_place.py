@@ -229,7 +229,7 @@ def test_where_the_same_has_failed_for_good_it_is_not_tried_again() -> None:
     assert placed(World(nodes=(a, b)), model, failed=failed)[0] == "b"
     found = refused(World(nodes=(a,)), model, failed=failed)
     assert (found.code, found.waits) == ("failed_there", False)
-    assert "a: it has failed there and is not tried again without a change" in found.message
+    assert "a: it has failed there and is not placed there again without a change" in found.message
     changed = replace(model, profiles=(replace(model.profiles[0], digest="new"),))
     assert placed(World(nodes=(a,)), changed, failed=failed)[0] == "a"
 

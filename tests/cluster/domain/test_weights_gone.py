@@ -33,13 +33,18 @@ def test_it_moves_to_a_node_that_has_them(code: str) -> None:
     assert reconcile(world, NOW).ops == ()
 
 
-def test_where_no_other_node_has_them_it_stays_and_says_so() -> None:
-    world = begins_not(a_node("a", **LACKS), a_node("b", **LACKS))
+@pytest.mark.parametrize("code", ["weights_missing", "weights_changed"])
+@pytest.mark.parametrize("state", [ReplicaState.BACKOFF, ReplicaState.STARTING])
+def test_where_no_other_node_has_them_it_stays_and_says_why_it_does_not_start(code: str, state: ReplicaState) -> None:
+    """Also in the moment in which its node looks again."""
+    world = begins_not(a_node("a", **LACKS), a_node("b", **LACKS), code=code, state=state)
+    world = with_replica(world, world.replicas[0].id, message="The file /m has 4 bytes.")
     plan = reconcile(world, NOW)
     assert plan.ops == ()
     status = model_status(world, plan, MODEL)
-    assert status.code == "waiting_to_move"
-    assert "node a does not say that it has /m of 5 bytes" in status.reason
+    assert status.code == code
+    assert plan.waits[0].code == "waiting_to_move"
+    assert "does not start: The file /m has 4 bytes; node a does not say that it has /m of 5 bytes" in status.reason
 
 
 @pytest.mark.parametrize(
