@@ -6,6 +6,7 @@ would need is described by a test's own NVML (tests/e2e/cards).
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import shutil
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
@@ -26,6 +28,7 @@ from tests.hub.repos import Repo
 from tests.hub.serve import running
 from tests.processes import fair, wait_for
 from tests.stack import Stack
+from tests.tiny_vision import TOKENS, make_projector, png
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
 CONFIG = b'{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 64}'
@@ -257,6 +260,46 @@ def test_vllm_is_given_its_adapters_by_name(up: Stack, hub: Hub) -> None:
     assert says(up, "deep").startswith("Hello")
     assert says(up, "deep") != wanted
     up.remove_model("deep")
+
+
+def test_a_model_with_a_projector_sees_what_a_request_brings_and_fetches_nothing(
+    up: Stack, hub: Hub, tmp_path: Path
+) -> None:
+    model, eyes = tiny.tiny_gguf(), make_projector(tmp_path / "mmproj-eyes-F16.gguf", tiny.tiny_gguf())
+    hub.add(Repo("org/eyes-GGUF")).commit({"eyes-F16.gguf": model.read_bytes(), eyes.name: eyes.read_bytes()})
+    job = served(up, source=["org/eyes-GGUF"], name="eyes", way="processor")
+    assert job["state"] == "done", told(job)
+    assert f"with {eyes.name}" in job["steps"][1]["detail"]
+    (pid,) = up.engines("eyes")
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    assert words[words.index(b"--mmproj") + 1].endswith(eyes.name.encode())
+
+    plain = up.chat("Hi.", model="eyes").json()["usage"]["prompt_tokens"]
+    seen = look(up, "eyes", "data:image/png;base64," + base64.b64encode(png()).decode())
+    assert seen.status_code == 200, seen.text
+    assert seen.json()["choices"][0]["message"]["content"].strip() == tiny.TEXT
+    assert seen.json()["usage"]["prompt_tokens"] == plain + TOKENS
+    hub.seen.clear()
+    for address, code in (
+        (f"{hub.base}/x.png", "media_address_refused"),
+        ("data:image/png;base64,aGk=", "media_unreadable"),
+    ):
+        refused = look(up, "eyes", address)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, code), refused.text
+    assert not hub.seen
+    up.remove_model("eyes")
+
+    job = served(up, source=["org/eyes-GGUF"], name="blind", way="processor", projector="none")
+    assert job["state"] == "done", told(job)
+    refused = look(up, "blind", "data:image/png;base64," + base64.b64encode(png()).decode())
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "media_not_supported"), refused.text
+    up.remove_model("blind")
+
+
+def look(up: Stack, model: str, address: str) -> httpx.Response:
+    """One chat about a picture."""
+    parts = [{"type": "text", "text": "Hi."}, {"type": "image_url", "image_url": {"url": address}}]
+    return up.chat(model=model, messages=[{"role": "user", "content": parts}])
 
 
 def lora_folder(*, width: int, rank: int) -> dict[str, bytes]:
