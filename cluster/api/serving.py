@@ -70,7 +70,7 @@ class ServeArgs(Strict):
     )
     sha256 = serializers.RegexField(SUM, required=False, error_messages=NO_SUM, help_text="What that file must have.")
     description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
-    replicas = serializers.IntegerField(min_value=1, max_value=10_000, default=1)
+    replicas = serializers.IntegerField(min_value=1, max_value=10_000, required=False, help_text="Left out: one.")
     profile = serializers.DictField(required=False, help_text="Fields of the model's profile, of weights at a path.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

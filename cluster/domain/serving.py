@@ -61,7 +61,7 @@ def choose(plans: Sequence[Plan], *, way: str = "", fallbacks: bool = False) -> 
     if not found:  # 3
         raise _nowhere(plans)
     if way:
-        named = [item for item in found if _is(item[1].way, way)]
+        named = [item for item in found if is_way(item[1].way, way)]
         if not named:  # 1
             names = ", ".join(dict.fromkeys(way_name(offer.way) for _, offer in found))
             text = f"it cannot run this way: {way[:100]}; the ways that this cluster has for it: {names}"
@@ -79,7 +79,7 @@ def choose(plans: Sequence[Plan], *, way: str = "", fallbacks: bool = False) -> 
     return Chosen(variant=variant, offers=(first, *further))
 
 
-def _is(way: Way, wanted: str) -> bool:
+def is_way(way: Way, wanted: str) -> bool:
     """Whether these words name this way; letters' case and blanks are of no account."""
     plain = re.sub(r"\s+", "", wanted).casefold().replace("×", "x")
     if plain in ("processor", "cpu"):

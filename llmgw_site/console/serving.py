@@ -29,7 +29,7 @@ def open_job(request: HttpRequest, ref: str) -> str:
     found = source([words])
     if not isinstance(found, FromRepository):
         raise Refused(Kind.INVALID, "source_refused", f"{ref[:200]} is no repository", param="source")
-    args: dict[str, Any] = {"name": served.checked_name(given["name"]), "source": [words], "replicas": 1}
+    args: dict[str, Any] = {"name": served.checked_name(given["name"]), "source": [words]}
     args |= {key: given[key] for key in ("file", "way") if given[key]}
     args |= {key: True for key in ("on_demand", "fallbacks") if key in request.POST}
     return str(jobs.open(kind="serve", subject=given["name"], args=args, actor=actors.of_request(request)).pk)

@@ -28,7 +28,7 @@ from llmgw_site.lib.units import format_bytes
 from workers import hashing, smoke
 from workers.jobs import Context, Piece
 from workers.jobs import Kind as JobKind
-from workers.tasks import serve_fetched
+from workers.tasks import existing, serve_fetched
 
 QUICKSTART = "quickstart"
 """`path` of the model that llmgw brings along."""
@@ -63,11 +63,26 @@ def find(context: Context) -> Piece:
             f"there is no file {path} on this machine: give the path of a GGUF file",
             param="path",
         )
+    _name_is_free(context.job.args, str(path))
     weights.begin(str(path))
     size = path.stat().st_size
     expected = str(context.job.args.get("sha256") or (SHA256.get(FILE, "") if path == _quickstart() else ""))
     detail = f"{path.name}, {format_bytes(size)}"
     return Piece(done=True, detail=detail, data={"path": str(path), "size": size, "expected": expected.lower()})
+
+
+def _name_is_free(args: Mapping[str, Any], path: str) -> Any:
+    """The model of that name, None where there is none. Raises Refused where it has other weights, or not what was asked for."""
+    model = catalog.models_with_profiles().filter(name=args["name"]).first()
+    if model is not None and model.weights_path != path:
+        raise Refused(
+            Kind.CONFLICT,
+            "model_exists",
+            f"the catalogue has a model {model.name} with other weights ({model.weights_path}): choose another name",
+            param="name",
+        )
+    existing.agrees(args)
+    return model
 
 
 def _quickstart() -> Path:
@@ -108,10 +123,10 @@ def read(context: Context) -> Piece:
 
 
 def add(context: Context) -> Piece:
-    """The model with one profile; one that is there with the same weights is enabled and taken as it is."""
+    """The model with one profile; one that is there with the same weights, and all that was asked for, is enabled and taken."""
     job = context.job
     name, path = str(job.args["name"]), str(job.found("find")["path"])
-    model = catalog.models_with_profiles().filter(name=name).first()
+    model = _name_is_free(job.args, path)
     if model is None:
         facts = facts_from_dict(job.found("read")["facts"])
         model = served.add_model(
@@ -126,13 +141,6 @@ def add(context: Context) -> Piece:
             profile=_profile(job.args.get("profile") or {}, facts),
         )
         return Piece(done=True, detail=f"{name} added", data={"model_id": model.pk})
-    if model.weights_path != path:
-        raise Refused(
-            Kind.CONFLICT,
-            "model_exists",
-            f"the catalogue has a model {name} with other weights ({model.weights_path}): choose another name",
-            param="name",
-        )
     if not model.enabled:
         served.enable(actor=job.actor, model=model, why=f"job {job.id}")
     return Piece(done=True, detail=f"{name} is in the catalogue", data={"model_id": model.pk})

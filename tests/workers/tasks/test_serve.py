@@ -72,7 +72,41 @@ def test_a_disabled_model_of_the_same_weights_is_enabled_again(gguf: Path) -> No
 def test_a_name_that_stands_for_other_weights_is_refused(gguf: Path) -> None:
     served.add_model(actor="t", name="m", weights_path="/elsewhere/m.gguf", weights_size=64)
     job = run(opened(path=str(gguf)))
-    assert (job.state, step(job, "add").data["code"]) == ("failed", "model_exists")
+    assert (job.state, step(job, "find").data["code"]) == ("failed", "model_exists")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"replicas": 2}, "replicas 2 was asked for, and it has 1"),
+        ({"description": "mine"}, "the description 'mine'"),
+        ({"profile": {"context": 512, "slots": 3}}, "slots 3 was asked for, and it has 2"),
+        ({"profile": {"args": ["--swa-full"]}}, "args ['--swa-full']"),
+    ],
+)
+def test_what_a_model_that_is_there_has_not_is_refused_and_changes_nothing(
+    gguf: Path, asked: dict[str, Any], words: str
+) -> None:
+    run(opened(path=str(gguf), profile={"context": 512}))
+    Job.objects.all().delete()
+    served.disable(actor="t", model=Model.objects.get())
+    job = run(opened(path=str(gguf), **asked))
+    assert (job.state, job.code, step(job, "find").state) == ("failed", "model_differs", "failed")
+    assert words in job.message
+    assert not Model.objects.get().enabled
+
+
+def test_the_same_that_was_asked_for_goes_on(gguf: Path) -> None:
+    asked: dict[str, Any] = {
+        "path": str(gguf),
+        "replicas": 2,
+        "description": "d",
+        "profile": {"context": 512, "args": ["--swa-full"]},
+    }
+    run(opened(**asked))
+    Job.objects.all().delete()
+    job = run(opened(**asked))
+    assert step(job, "add").detail == "m is in the catalogue"
 
 
 def test_weights_that_are_not_there_are_refused_by_name(tmp_path: Path) -> None:
