@@ -17,6 +17,7 @@ import pytest
 
 from llmgw_site.cli.client import CliError
 from tests import tiny
+from tests.cluster.harness.cluster import Cluster
 from tests.hub.repos import Repo
 from tests.hub.serve import running
 from tests.processes import fair, wait_for
@@ -30,7 +31,7 @@ OLD, NEW = "The old one speaks of rivers and of rain.", "A newer one tells of co
 class Traffic:
     """So many clients that ask again and again, some of them streaming. `answers`: how often each first word came."""
 
-    def __init__(self, stack: Stack, clients: int) -> None:
+    def __init__(self, stack: Stack | Cluster, clients: int) -> None:
         self.failed: list[str] = []
         self.answers: Counter[str] = Counter()
         self._stack, self._over = stack, threading.Event()
@@ -64,7 +65,7 @@ class Traffic:
 
 
 def job(
-    stack: Stack, path: str, body: Any = None, *, until: str = "", then: Callable[[], Any] = lambda: None
+    stack: Stack | Cluster, path: str, body: Any = None, *, until: str = "", then: Callable[[], Any] = lambda: None
 ) -> dict[str, Any]:
     """Open a job and follow it to its end. `then` is done once when the step `until` has begun."""
     opened = stack.api().post(path, body)

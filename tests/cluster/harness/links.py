@@ -41,6 +41,7 @@ class Pair:
     source: str | None = None  # name of the node that calls; None: not looked up yet
     tail: bytes = field(default=b"", repr=False)
     broken: bool = False
+    weights: bool = False  # files of weights were asked for on it
 
     @property
     def port(self) -> int:
@@ -98,7 +99,8 @@ class Links:
 
 
 class Link:
-    """The proxy before one node. `reached` counts, for each request id, how often a request with it was passed on."""
+    """The proxy before one node. `reached` counts, for each request id, how often a request with it was passed on; `given` the
+    bytes of answers on connections that fetch weights."""
 
     def __init__(self, links: Links, name: str, outer: Address, inner: Address) -> None:
         self.name, self.outer, self.inner = name, outer, inner
@@ -106,6 +108,7 @@ class Link:
         self.rate = 0.0  # bytes per second of answers; 0: no bound
         self.delay = 0.0  # seconds that each piece of an answer waits
         self.reached: Counter[str] = Counter()
+        self.given = 0
         self._links = links
         self._pairs: set[Pair] = set()
         self._shunned: set[str] = set()
@@ -264,6 +267,8 @@ class Link:
                 await self._clear(pair, answer=answer)
                 if not answer:
                     self._count(pair, piece)
+                elif pair.weights:
+                    self.given += len(piece)
                 writer.write(piece)
                 await writer.drain()
         await self._clear(pair, answer=answer)
@@ -273,6 +278,7 @@ class Link:
     def _count(self, pair: Pair, piece: bytes) -> None:
         """Note the request ids in what goes to the node. Heads may be cut in two: the last line is kept for the next."""
         seen = pair.tail + piece
+        pair.weights = pair.weights or b"/node/weights/" in seen
         end = seen.rfind(b"\n")
         for found in _REQUEST.findall(seen[:end]):
             self.reached[found.decode()] += 1
