@@ -183,7 +183,10 @@ def _fail(
     job: JobView, worker: str, then: Run, code: str, message: str, extra: Mapping[str, Any] | None = None
 ) -> None:
     event(log, "job_step_failed", level=logging.WARNING, job_id=job.id, step=then.step.name, code=code, why=message)
-    data = {**then.step.data, **(extra or {}), "code": code}
+    kept = next(
+        (item.data for item in jobs.view(job.id).steps if item.number == then.step.number), {}
+    )  # told meanwhile
+    data = {**kept, **(extra or {}), "code": code}
     noted = jobs.note(
         job_id=job.id, worker=worker, number=then.step.number, state=StepState.FAILED, detail=message, data=data
     )

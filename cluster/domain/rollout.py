@@ -50,6 +50,10 @@ KINDS: Mapping[str, tuple[StepSpec, ...]] = {
 }
 """The steps of each kind of job, in order."""
 
+BEGUN = frozenset({"begun", "version_id", "ours"})
+"""What a step notes of what it itself began. It stays when the job is tried again: a cancelled job takes back what it alone
+began, whichever of its tries did."""
+
 FETCHED: tuple[StepSpec, ...] = (
     StepSpec(name="registry", title="Look at the source", deadline=2 * 3600),  # a registry may ask to wait an hour
     StepSpec(name="plan", title="Plan how it runs", deadline=2 * 3600),

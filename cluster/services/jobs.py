@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from catalog.services import events
 from cluster import selectors, signals
-from cluster.domain.rollout import KINDS, JobView, StepView, steps_of
+from cluster.domain.rollout import BEGUN, KINDS, JobView, StepView, steps_of
 from cluster.domain.states import JOB_TERMINAL, JobState, StepState
 from cluster.models import Job, JobStep
 from cluster.selectors import from_unix, unix
@@ -188,7 +188,7 @@ def cancel(*, job_id: str, actor: str) -> Job:
 
 
 def retry(*, job_id: str, actor: str) -> Job:
-    """Have a failed job go on at the step that failed; what the steps before it did stays done."""
+    """Have a failed job go on at the step that failed; what the steps before it did stays done, and what it began its own."""
     job = _get(job_id)
     with _alone(job.kind, job.subject):
         try:
@@ -208,9 +208,11 @@ def retry(*, job_id: str, actor: str) -> Job:
         if not again:
             text = f"only a failed job can be tried again, and this one is {job.state}"
             raise Refused(Kind.CONFLICT, "job_not_failed", text)
-        JobStep.objects.filter(job_id=job_id).exclude(state=StepState.DONE.value).update(
-            state=StepState.WAITING.value, progress=0.0, detail="", data={}, started_at=None, finished_at=None
-        )
+        for step in JobStep.objects.filter(job_id=job_id).exclude(state=StepState.DONE.value):
+            step.state, step.progress, step.detail = StepState.WAITING.value, 0.0, ""
+            step.data = {key: value for key, value in step.data.items() if key in BEGUN}
+            step.started_at = step.finished_at = None
+            step.save()
         _event(actor, "job_retried", job, f"job {job.kind} for {job.subject} is tried again")
         _tell(job_id, opened=True)
     return _get(job_id)

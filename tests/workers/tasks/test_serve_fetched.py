@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from catalog.models import Model, Version
 from catalog.services import served, versions
@@ -19,11 +20,13 @@ from cluster.domain.modules import ModuleReport
 from cluster.models import Job, JobStep, Replica
 from cluster.services import jobs as rows
 from cluster.wire import CardReport, EngineBuild, Heartbeat, ReplicaReport, WeightsReport
+from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import GIB
 from tests.cluster.rows import HARDWARE, Machine, report, tick
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.tiny import tiny_gguf
+from tests.tiny_vision import projector_bytes
 from workers import jobs
 from workers.tasks import serve, serve_fetched
 from workers.tasks.advance import KINDS
@@ -365,6 +368,44 @@ def test_a_job_whose_worker_died_between_row_and_note_leaves_nothing_when_it_is_
     assert (Version.objects.count(), Model.objects.count()) == (0, 0)
 
 
+@pytest.mark.parametrize("at", ["mirror", "catalogue"])
+def test_a_job_that_failed_and_is_tried_again_still_knows_what_it_began(
+    stocked_hub: Hub, machine: Machine, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    job = run(opened(quantization="F16"))
+    version = Version.objects.get()
+    if at == "mirror":
+        machine.heartbeat(fetches=(FetchReport(version=version.pk, size=version.size, code="disk_full", message="no"),))
+        run(job)
+        with monkeypatch.context() as patch:
+            patch.setattr(serve_fetched, "NO_MIRROR", -1.0)
+            run(job)
+    else:
+        add_model = served.add_model
+
+        def breaks(**words: Any) -> None:
+            add_model(**words)
+            raise Refused(Kind.CONFLICT, "broken", "after the row was written")
+
+        whole(machine, version)
+        with monkeypatch.context() as patch:
+            patch.setattr(served, "add_model", breaks)
+            run(job)
+        Model.objects.update(created_at=timezone.now() - timedelta(seconds=10))
+        begun = {**step(job, at).data, "begun": step(job, at).data["begun"] - 10}
+        JobStep.objects.filter(job=job, name=at).update(data=begun)
+    Version.objects.update(created_at=version.created_at - timedelta(seconds=10))  # it took a while, as fetching does
+    job.refresh_from_db()
+    assert (job.state, step(job, at).state) == ("failed", "failed")
+    rows.retry(job_id=job.id, actor="t")
+    assert "code" not in step(job, at).data
+    machine.heartbeat(fetches=())
+    assert run(job).state == "running"
+    rows.cancel(job_id=job.id, actor="t")
+    assert run(job).state == "cancelled"
+    assert (Version.objects.count(), Model.objects.count()) == (0, 0)
+
+
 def test_a_cancelled_job_leaves_what_others_use(stocked_hub: Hub, machine: Machine) -> None:
     job = run(opened(quantization="F16"))
     version = Version.objects.get()
@@ -442,7 +483,7 @@ def test_in_a_repository_of_both_formats_a_named_projector_is_for_the_gguf(stock
     stocked_hub.add(Repo("org/both")).commit(
         {
             "m-F16.gguf": small,
-            "mmproj-F16.gguf": small,
+            "mmproj-F16.gguf": projector_bytes(),
             "config.json": b'{"num_attention_heads": 4}',
             "model.safetensors": small,
         }
