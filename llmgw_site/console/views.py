@@ -167,6 +167,7 @@ class StepView:
     started_at: datetime | None
     finished_at: datetime | None
     log_tail: str
+    said_above: bool = False  # its words are what the job itself says
 
     @property
     def percent(self) -> float:

@@ -74,6 +74,7 @@ def _job(row: Job, steps: Iterable[JobStep]) -> JobView:
                 started_at=step.started_at,
                 finished_at=step.finished_at,
                 log_tail=str(step.data.get("log_tail", "")),
+                said_above=step.state == StepState.FAILED and bool(step.detail) and row.message.endswith(step.detail),
             )
             for step in steps
         ),

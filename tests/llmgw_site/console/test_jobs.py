@@ -59,6 +59,16 @@ def test_a_failed_job_shows_why_and_the_last_lines_of_the_log(admin: Client) -> 
     assert ">Cancel<" not in page
 
 
+@pytest.mark.parametrize("one", [True, False])
+def test_a_failure_is_said_once(admin: Client, one: bool) -> None:
+    """In the list beside the state, with the step at which it ended beside it; on its page above the steps."""
+    job = failed()
+    Job.objects.update(message="Check the SHA-256: the sums differ")
+    page = admin.get(f"/admin/jobs/{job.id}" if one else "/admin/jobs").content.decode()
+    assert page.casefold().count("the sums differ") == 1
+    assert one or "ended at step 2 of 6" in page
+
+
 def test_what_a_job_came_to_is_said_in_units_and_without_ids(admin: Client) -> None:
     job = opened()
     jobs.claim(job_id=job.id, worker="w")
