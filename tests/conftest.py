@@ -26,11 +26,11 @@ pytest_plugins = ["tests.stack", "tests.hub.stocked"]
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server", "admin_client", "admin_user"}
 ANY_DATABASE = (
-    "tests/arch/", "tests/api/test_permissions.py", "tests/api/test_schema.py", "tests/llmgw_site/cli/",
-    "tests/llmgw_site/console/test_csp.py", "tests/llmgw_site/console/test_theme.py",
+    "tests/arch/", "tests/admin/", "tests/api/test_permissions.py", "tests/api/test_schema.py",
+    "tests/api/test_schema_fuzz.py", "tests/cluster/admin/", "tests/llmgw_site/cli/", "tests/llmgw_site/console/",
 )  # fmt: skip
-"""Who may come in, what a page is sent with, and the command line, a client of the API: what they ask the database is asked
-by the tests of the API, the services and the selectors as well, and those run on both."""
+"""Who may come in, the pages, and the command line, a client of the API: what they ask the database is asked by the tests
+of the API, the services and the selectors as well, and those run on both."""
 PROVE_WITHIN = 3000
 """Seconds for one test of long counts, whoever runs it and beside what; `make prove` gives as much to all of its tests."""
 MARK = "LLMGW_TEST_RUN"

@@ -165,6 +165,7 @@ def fetching(up: Stack, job_id: str) -> dict[str, Any]:
     return dict(wait_for(found, seconds=fair(60), what=f"bytes: {up.tail()}", every=0.1) or {})
 
 
+@pytest.mark.prove
 def test_a_worker_that_is_killed_while_weights_are_fetched_costs_nothing(up: Stack, slow: str, hub: Hub) -> None:
     hub.seen.clear()
     args = {"source": [slow], "name": "slow", "way": "processor"}
@@ -183,6 +184,7 @@ def test_a_worker_that_is_killed_while_weights_are_fetched_costs_nothing(up: Sta
     up.remove_model("slow")
 
 
+@pytest.mark.prove
 def test_a_cancelled_fetch_leaves_no_version_and_no_file(up: Stack, hub: Hub) -> None:
     repo = hub.add(Repo("org/other-GGUF"))
     repo.commit({"other-F16.gguf": tiny.tiny_gguf().read_bytes() + bytes(2 << 20)})

@@ -165,6 +165,7 @@ def test_weights_that_are_not_there_leave_a_console_to_mend_it(fresh_stack: Stac
     assert stack.stop() == 0
 
 
+@pytest.mark.prove
 def test_without_a_quickstart_model_the_rest_is_ready(fresh_stack: Stack) -> None:
     stack = fresh_stack
     stack.environ["LLMGW_QUICKSTART"] = "0"
@@ -174,6 +175,7 @@ def test_without_a_quickstart_model_the_rest_is_ready(fresh_stack: Stack) -> Non
     assert stack.chat(model=MODEL).status_code == 404
 
 
+@pytest.mark.prove
 def test_a_controller_without_edge_and_engines_is_ready_and_without_its_controller_it_starts_again(
     fresh_stack: Stack,
 ) -> None:

@@ -88,6 +88,7 @@ def serving(stack: Stack) -> list[str]:
     return [row["id"] for row in stack.api().all("replicas", model=NAME) if row["state"] == "ready"]
 
 
+@pytest.mark.prove
 def test_update_failure_and_rollback_under_constant_traffic_with_no_failed_request(fresh_stack: Stack) -> None:
     stack = fresh_stack
     old, new = (tiny.tiny_gguf(text=text).read_bytes() for text in (OLD, NEW))

@@ -124,6 +124,7 @@ def pinned(cluster: Cluster) -> Cluster:
     return cluster
 
 
+@pytest.mark.prove
 async def test_what_a_killed_node_had_not_accepted_succeeds_and_what_it_had_ends_exactly_once(pinned: Cluster) -> None:
     await show(pinned, seconds=8, kills=("i2",))
 

@@ -53,6 +53,7 @@ def test_the_setup_starts_a_module_at_once_and_a_stopped_one_is_listed_until_the
     until(cluster, "i1", "router", None)
 
 
+@pytest.mark.prove
 def test_a_node_that_is_switched_to_inference_and_back_takes_replicas_and_gives_them_up(cluster: Cluster) -> None:
     cluster.setup({"r2": ["router", "inference"]})
     until(cluster, "r2", "inference", "running")
