@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cluster.domain import signing
 from cluster.wire import Heartbeat, Wanted, from_dict, to_dict
@@ -30,6 +32,9 @@ from workers.agent.sources import NodeCalls
 from workers.agent.tls import Tls
 
 IDENTITY = Identity(node_id="node_1", private_key="11" * 32, controller_public_key=signing.public_hex("22" * 32))
+OTHER_KEY = Ed25519PrivateKey.generate().private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+)
 KEY = signing.pairwise_key("22" * 32, signing.public_hex("11" * 32))
 
 
@@ -150,7 +155,8 @@ async def test_what_a_node_is_stands_in_its_first_heartbeat(bench: Bench) -> Non
     assert "controller" in beat.roles
 
 
-async def test_a_missing_certificate_is_asked_for_with_a_key_that_stays_here(tmp_path: Path) -> None:
+async def renewed(folder: Path) -> list[str]:
+    """What an agent says to its controllers until it has a certificate."""
     authority, said = Authority(), []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -160,7 +166,7 @@ async def test_a_missing_certificate_is_asked_for_with_a_key_that_stays_here(tmp
         signature = signing.sign_answer(KEY, nonce=request.headers[signing.SIGNATURE], status=200, body=body)
         return httpx.Response(200, content=body, headers={signing.SIGNATURE: signature})
 
-    tls = Tls(tmp_path)
+    tls = Tls(folder)
     clients = Clients(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
     link = Link(("http://c",), IDENTITY, boot_id="b", clock=time.time, clients=clients)
     renewal = asyncio.ensure_future(Renewal(link, tls, removed=lambda: None).run())
@@ -168,5 +174,27 @@ async def test_a_missing_certificate_is_asked_for_with_a_key_that_stays_here(tmp
         while tls.due(datetime.now(UTC).timestamp()):
             await asyncio.sleep(0.01)
     renewal.cancel()
+    return said
+
+
+async def test_a_missing_certificate_is_asked_for_with_a_key_that_stays_here(tmp_path: Path) -> None:
+    said = await renewed(tmp_path)
     assert "PRIVATE" not in "".join(said)
     assert (tmp_path / "node.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["node.key", "node.pem", "ca.pem"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 241, b"-----BEGIN PRIVATE KEY-----\nMIG", OTHER_KEY])
+async def test_a_damaged_file_is_set_aside_and_another_asked_for(
+    tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    await renewed(tmp_path)
+    whole = {item: (tmp_path / item).read_bytes() for item in ("node.key", "node.pem", "ca.pem")}
+    (tmp_path / name).write_bytes(content)
+    assert len(await renewed(tmp_path)) == 1
+    assert (tmp_path / f"{name}.damaged").read_bytes() == content
+    (line,) = [item for item in caplog.records if item.message == "tls_file_set_aside"]
+    assert line.f["path"] == str(tmp_path / name)  # type: ignore[attr-defined]
+    assert (tmp_path / name).read_bytes() != content
+    assert ((tmp_path / "node.key").read_bytes() == whole["node.key"]) is (name != "node.key")
+    Tls(tmp_path).context(named=True)  # what is there now is of one piece
