@@ -62,6 +62,7 @@ async def test_a_gateway_that_is_killed_at_random_leaves_one_record_of_each_requ
             pid = await asyncio.to_thread(
                 wait_for, lambda: stack.pid("gateway"), seconds=fair(20), what="the gateway", every=0.1
             )
+            assert pid
             os.kill(pid, signal.SIGKILL)
 
     limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)
