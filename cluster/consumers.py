@@ -1,6 +1,6 @@
 """Websockets: live progress of jobs for pages, nudges for agents. No truth travels here; rows are it.
 
-/ws/jobs   for staff of the console who may view jobs
+/ws/jobs   for staff of the console who may view jobs, for as long as they are
     {"type": "jobs", "jobs": [...]}    once, the latest ones
     {"type": "job", "job": {...}}      each time one of them changed
 /ws/agent  for nodes, over the node listener; the handshake is signed as a call (GET, the path as asked for, no body)
@@ -10,14 +10,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import orjson
+from channels.auth import get_user
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
-from django.db import OperationalError
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.urls import path
 from redis.exceptions import RedisError
 
@@ -32,6 +36,8 @@ log = logging.getLogger(__name__)
 GROUP = "jobs"
 FORBIDDEN = 4403
 """Close code for those who may not look."""
+LOOK_AGAIN = 15.0
+"""Seconds between two looks at whether a page that looks on still may."""
 REMOVED = 4401
 """Close code for a node that was taken out of the cluster."""
 
@@ -54,7 +60,9 @@ class Socket(AsyncWebsocketConsumer):
 
 
 class JobsConsumer(Socket, AsyncJsonWebsocketConsumer):
-    """One page that looks on."""
+    """One page that looks on: until its session ends, its user is put out, or may not view jobs any more."""
+
+    _watch: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         if not await database_sync_to_async(_may_look)(self.scope.get("user")):
@@ -64,8 +72,25 @@ class JobsConsumer(Socket, AsyncJsonWebsocketConsumer):
         await self.accept()
         jobs = await database_sync_to_async(selectors.latest_jobs)()
         await self.send_json({"type": "jobs", "jobs": jobs})
+        self._watch = asyncio.create_task(self._while_allowed())
+
+    async def _while_allowed(self) -> None:
+        """Close the connection when it may not be any more. While the database is away nobody can tell, and nothing is sent."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN)
+            with suppress(OperationalError, InterfaceError):
+                if not await database_sync_to_async(_may_look)(await _user_now(self.scope)):
+                    event(
+                        log,
+                        "jobs_websocket_ended",
+                        reason="the session has ended, or the user may not view jobs any more",
+                    )
+                    await self.close(code=FORBIDDEN)
+                    return
 
     async def disconnect(self, code: int) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
         await self.channel_layer.group_discard(GROUP, self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
@@ -127,6 +152,12 @@ def _prove(scope: Any) -> str:
         path += "?" + scope["query_string"].decode("latin-1")
     calls.on_node_listener(headers, path)
     return calls.prove(headers, method="GET", path=path, body=b"").node.id
+
+
+async def _user_now(scope: Any) -> Any:
+    """Whose session the page was opened with, read anew; nobody's, where it has ended or the password is another by now."""
+    store = import_module(settings.SESSION_ENGINE).SessionStore
+    return await get_user({"session": store(scope["session"].session_key)})
 
 
 def _may_look(user: Any) -> bool:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
 from asgiref.sync import sync_to_async
+from channels.auth import AuthMiddlewareStack
 from channels.layers import get_channel_layer
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
+from django.contrib.sessions.models import Session
+from django.db import OperationalError
+from django.test import Client
+from django.utils import timezone
 from redis.exceptions import RedisError
 
 from cluster import consumers
@@ -34,12 +41,14 @@ def memory_layer(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def page(user: Any) -> WebsocketCommunicator:
-    application = URLRouter(websocket_urlpatterns)
-
-    async def with_user(scope: Any, receive: Any, send: Any) -> None:
-        await application({**scope, "user": user}, receive, send)
-
-    return WebsocketCommunicator(with_user, "/ws/jobs")
+    """A page of somebody who has signed in."""
+    client = Client()
+    if not user.is_anonymous:
+        client.force_login(user)
+    cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+    return WebsocketCommunicator(
+        AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), "/ws/jobs", headers=[(b"cookie", cookies.encode())]
+    )
 
 
 async def changed(job_id: str) -> None:
@@ -53,7 +62,7 @@ async def test_only_staff_who_may_view_jobs_look_on(
     memory_layer: None, name: str, permissions: tuple[str, ...], staff: bool
 ) -> None:
     user = await sync_to_async(a_user)(name, *permissions, staff=staff) if name else AnonymousUser()
-    socket = page(user)
+    socket = await sync_to_async(page)(user)
     connected, code = await socket.connect(timeout=PATIENCE)
     assert (connected, code) == (False, FORBIDDEN)
 
@@ -61,7 +70,7 @@ async def test_only_staff_who_may_view_jobs_look_on(
 async def test_a_page_sees_what_there_is_and_then_what_changes(memory_layer: None) -> None:
     user = await sync_to_async(a_user)("ann", "cluster.view_job")
     job = await sync_to_async(jobs.open)(kind="serve", subject="m", args={}, actor="t")
-    socket = page(user)
+    socket = await sync_to_async(page)(user)
     assert (await socket.connect(timeout=PATIENCE))[0]
     first = await socket.receive_json_from(timeout=PATIENCE)
     assert [item["id"] for item in first["jobs"]] == [job.id]
@@ -76,8 +85,66 @@ async def test_a_page_sees_what_there_is_and_then_what_changes(memory_layer: Non
     await socket.disconnect(timeout=PATIENCE)
 
 
+def ends_session(user: Any) -> None:
+    Session.objects.all().delete()  # as signing out does
+
+
+def loses_permission(user: Any) -> None:
+    user.user_permissions.clear()
+
+
+def is_put_out(user: Any) -> None:
+    type(user).objects.filter(pk=user.pk).update(is_active=False)
+
+
+def is_no_staff(user: Any) -> None:
+    type(user).objects.filter(pk=user.pk).update(is_staff=False)
+
+
+def gets_another_password(user: Any) -> None:
+    user.set_password("another password")
+    user.save()
+
+
+def session_expires(user: Any) -> None:
+    Session.objects.update(expire_date=timezone.now())
+
+
+@pytest.mark.parametrize(
+    "what", [ends_session, loses_permission, is_put_out, is_no_staff, gets_another_password, session_expires]
+)
+async def test_who_may_not_look_on_any_more_sees_no_more(
+    memory_layer: None, monkeypatch: pytest.MonkeyPatch, what: Callable[[Any], None]
+) -> None:
+    monkeypatch.setattr(consumers, "LOOK_AGAIN", 0.1)
+    user = await sync_to_async(a_user)("ann", "cluster.view_job")
+    socket = await sync_to_async(page)(user)
+    assert (await socket.connect(timeout=PATIENCE))[0]
+    await socket.receive_json_from(timeout=PATIENCE)
+    assert await socket.receive_nothing(timeout=0.5)  # looked at a few times, and all is well
+    await sync_to_async(what)(user)
+    assert await socket.receive_output(timeout=PATIENCE) == {"type": "websocket.close", "code": FORBIDDEN}
+    await socket.disconnect(timeout=PATIENCE)
+
+
+async def test_a_database_that_is_away_for_a_moment_ends_no_page(
+    memory_layer: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "LOOK_AGAIN", 0.05)
+    user = await sync_to_async(a_user)("ann", "cluster.view_job")
+    socket = await sync_to_async(page)(user)
+    assert (await socket.connect(timeout=PATIENCE))[0]
+    await socket.receive_json_from(timeout=PATIENCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(consumers, "_may_look", Mock(side_effect=OperationalError("away")))
+        assert await socket.receive_nothing(timeout=0.4)
+    await sync_to_async(ends_session)(user)
+    assert (await socket.receive_output(timeout=PATIENCE))["code"] == FORBIDDEN
+    await socket.disconnect(timeout=PATIENCE)
+
+
 async def test_a_job_that_was_forgotten_meanwhile_disturbs_nobody(memory_layer: None) -> None:
-    socket = page(await sync_to_async(a_user)("ann", "cluster.view_job"))
+    socket = await sync_to_async(lambda: page(a_user("ann", "cluster.view_job")))()
     assert (await socket.connect(timeout=PATIENCE))[0]
     await socket.receive_json_from(timeout=PATIENCE)
     await changed("job_gone")
@@ -89,7 +156,7 @@ async def test_a_job_that_was_forgotten_meanwhile_disturbs_nobody(memory_layer: 
 
 @pytest.mark.slow
 async def test_progress_travels_through_a_real_valkey(valkey_url: str) -> None:
-    socket = page(await sync_to_async(a_user)("ann", "cluster.view_job"))
+    socket = await sync_to_async(lambda: page(a_user("ann", "cluster.view_job")))()
     assert (await socket.connect(timeout=PATIENCE))[0]
     await socket.receive_json_from(timeout=PATIENCE)
     job = await sync_to_async(jobs.open)(kind="serve", subject="m", args={}, actor="t")
