@@ -43,6 +43,12 @@ def beats() -> tuple[Beat, ...]:
             why="models that were not asked for within LLMGW_UPDATE_CHECK: whether their files changed where they come from",
         ),
         Beat(
+            name="trace",
+            task="workers.tasks.origins.trace",
+            every=300.0,
+            why="one model at a time: where weights come from whose origin nobody knows",
+        ),
+        Beat(
             name="prune",
             task="workers.tasks.sweep.prune",
             every=3600.0,

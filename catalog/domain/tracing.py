@@ -16,6 +16,12 @@ SHORT_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 CACHED = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)")
 MOST = 20
 """Repositories that are looked at until tracing gives up."""
+AGAIN, TROUBLED = 7 * 24 * 3600.0, 3600.0
+"""Seconds until a model is traced again: where nothing was found, and where nobody could be asked or nothing could be proved."""
+AWAY = frozenset({"registry_unreachable", "registry_failed", "registry_limited"})
+"""Codes of a registry that answers nobody: no other model is traced either."""
+SETTLED = frozenset({"origin_not_found", "origin_ambiguous"})
+"""Codes of a search that came to its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +73,22 @@ def names(path: str) -> tuple[str, ...]:
     return (name,) if name.endswith((".gguf", ".safetensors")) else ()
 
 
-def held(card: RepoCard, files: Mapping[str, int | None]) -> tuple[str, ...] | None:
+def held(
+    card: RepoCard, files: Mapping[str, int | None], digests: Mapping[str, str] | None = None
+) -> tuple[str, ...] | None:
     """The paths in a repository of these files, by name with their sizes in bytes (None: not known); None: it is not their origin.
 
-    Every file is there at the same size, all in one folder of the repository. Where no size is known nothing is proved.
+    Every file is there at the same size, all in one folder of the repository. Where no size is known nothing is proved. `digests`: SHA-256
+    by name, as far as it is known here: where it is published as well, it must be the same.
     """
+    digests = digests or {}
     if not files or all(size is None for size in files.values()):
         return None
     folders: dict[str, dict[str, str]] = {}
     for file in card.files:
         where = PurePosixPath(file.path)
-        if where.name in files and files[where.name] in (None, file.size):
+        other = file.sha256 and digests.get(where.name, file.sha256) != file.sha256
+        if where.name in files and files[where.name] in (None, file.size) and not other:
             folders.setdefault(str(where.parent), {})[where.name] = file.path
     for found in (folders[folder] for folder in sorted(folders)):
         if len(found) == len(files):
@@ -85,14 +96,16 @@ def held(card: RepoCard, files: Mapping[str, int | None]) -> tuple[str, ...] | N
     return None
 
 
-def checked(card: RepoCard, files: Mapping[str, int | None]) -> tuple[str, ...]:
-    """As `held`; raises Refused `origin_unproven`, `origin_differs`: which file is missing or has another size."""
+def checked(
+    card: RepoCard, files: Mapping[str, int | None], digests: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """As `held`; raises Refused `origin_unproven`, `origin_differs`: which file is missing or has another size or checksum."""
     if not files or all(size is None for size in files.values()):
         text = (
             "the size of the files is not known yet, so no origin can be checked: wait until a node has reported them"
         )
         raise Refused(Kind.CONFLICT, "origin_unproven", text)
-    found = held(card, files)
+    found = held(card, files, digests)
     if found is not None:
         return found
     sizes: dict[str, list[int]] = {}
@@ -104,6 +117,66 @@ def checked(card: RepoCard, files: Mapping[str, int | None]) -> tuple[str, ...]:
             wrong.append(f"it has no file {name}")
         elif size is not None and size not in sizes[name]:
             wrong.append(f"{name} has {sizes[name][0]} bytes there and {size} here")
+    if not wrong and held(card, files) is not None:
+        wrong.append("a file of the same size has another SHA-256 there")
     why = "; ".join(wrong[:3]) or "the files lie in several folders of it"
     text = f"{card.id} at {card.commit[:12]} is not where these files come from: {why}"
     raise Refused(Kind.CONFLICT, "origin_differs", text, param="repository")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """A repository that has all files at their sizes. `named`: by the path, or by the commit that a folder is named after. `marks`:
+    checksums of the files there, in the order of `paths`."""
+
+    card: RepoCard
+    paths: tuple[str, ...]
+    named: bool = False
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        by_path = {file.path: file.sha256 or file.blob for file in self.card.files}
+        return tuple(by_path[path] for path in self.paths)
+
+
+def origin_of(matches: Sequence[Match], name: str) -> Match | None:
+    """Which of the repositories that have the files is their origin, the most downloaded first; None: there is none.
+
+    1. the first that the path or its commit names
+    2. the first, where all have the same files: the others copied them
+    3. Refused `origin_ambiguous`: files of the same name and size that are others, as of models that were tuned from one
+    """
+    named = next((item for item in matches if item.named), None)
+    if named is not None or not matches:  # 1
+        return named
+    if len({item.marks for item in matches}) == 1:  # 2
+        return matches[0]
+    where = ", ".join(item.card.id for item in matches[:5]) + (" and others" if len(matches) > 5 else "")
+    text = f"several repositories have other files of that name and size ({where}): say which, `llmgw model origin {name} --repository OWNER/REPOSITORY`"
+    raise Refused(Kind.CONFLICT, "origin_ambiguous", text, param="repository")  # 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """A model whose origin nobody knows. `looked_at`: Unix seconds of the last search, 0: none; `code`: why it found nothing."""
+
+    model_id: str
+    looked_at: float = 0.0
+    code: str = ""
+
+
+def next_to_trace(models: Sequence[Missing], now: float) -> str | None:
+    """The id of the model whose turn it is; None: none.
+
+    1. the registry answered nobody within TROUBLED: none
+    2. never looked for: the first of these
+    3. else the one that waits longest, after AGAIN where the search came to its end, after TROUBLED where it did not
+    """
+    if any(item.code in AWAY and now - item.looked_at < TROUBLED for item in models):  # 1
+        return None
+    due = [
+        item
+        for item in models
+        if not item.looked_at or now - item.looked_at >= (AGAIN if item.code in SETTLED else TROUBLED)
+    ]
+    return min(due, key=lambda item: (item.looked_at, item.model_id)).model_id if due else None  # 2, 3

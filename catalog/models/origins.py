@@ -20,6 +20,17 @@ class Origin(models.Model):
     changed = models.JSONField(default=list, blank=True, help_text="Files that were others at the last look.")
     code = models.CharField(max_length=64, blank=True, help_text="Why the last look failed.")
     message = models.TextField(blank=True)
+    traced_at = models.DateTimeField(null=True, blank=True, help_text="When it was looked for last.")
+    trace_code = models.CharField(max_length=64, blank=True, help_text="Why it was not found; empty: it was.")
+    trace_message = models.TextField(blank=True)
+
+    @property
+    def trace(self) -> str:
+        """What came of looking for it: "" (nobody looked, or it is known otherwise), traced, not_found, ambiguous, failed."""
+        if self.traced_at is None or self.given_by:
+            return ""
+        ends = {"origin_not_found": "not_found", "origin_ambiguous": "ambiguous"}
+        return ends.get(self.trace_code, "failed") if self.trace_code else "traced" if self.repository else ""
 
     def __str__(self) -> str:
         return f"{self.repository} {self.commit[:8]}".strip() or str(self.model)

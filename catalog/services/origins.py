@@ -1,4 +1,4 @@
-"""Where models' weights come from, and whether they changed there: given by hand, traced, and asked now and then."""
+"""Where models' weights come from, and whether they changed there: given by hand, and asked now and then. Traced: `tracing`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from catalog.domain.changes import Change, change, successor
 from catalog.domain.facts import ModelFacts
 from catalog.domain.manifests import Manifest, ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile, quantization
-from catalog.domain.tracing import MOST, Clues, checked, clues, held, names
+from catalog.domain.tracing import checked, names
 from catalog.models import Model, Origin
-from catalog.registry.client import Registry
 from catalog.services import events, registry, sources
 from catalog.services.registry import Seen
 from llmgw_site.lib.errors import Kind, Refused
@@ -68,61 +67,10 @@ def give(
     """Say where a model's weights come from; every file must be there at the same size. `sizes`: bytes of its files by name, as nodes
     report them; None: what this machine or the catalogue knows. Raises Refused: `origin_known`, `origin_differs`, `origin_unproven`, or as
     the registry refuses."""
-    _without(model)
+    without(model)
     card = registry.look(repository, commit or "main").card
-    paths = checked(card, sizes or sizes_of(model))
-    return _keep(model, card, paths, actor=actor, given_by=actor)
-
-
-def trace(*, actor: str, model: Model, sizes: Mapping[str, int | None] | None = None) -> Known:
-    """Look for where a model's weights come from. Raises Refused `origin_not_found`, with what was looked at; else as `give`.
-
-    1. the repository that the path names, at the commit that it names
-    2. repositories whose names have the words of the file, the most downloaded first: at that commit, else at their newest
-    """
-    _without(model)
-    files = dict(sizes or sizes_of(model))
-    if not files or all(size is None for size in files.values()):
-        checked(RepoCard(id="-", commit=""), files)
-    found = clues(_path(model))
-    looked: list[str] = []
-    with registry.opened() as hub:
-        for name in _candidates(hub, found):
-            looked.append(name)
-            card = _card(hub, name, found.commit)
-            paths = held(card, files) if card is not None else None
-            if card is not None and paths is not None:
-                return _keep(model, card, paths, actor=actor, given_by="")
-    where = (
-        f"looked at {', '.join(looked[:5])}" + (f" and {len(looked) - 5} more" if len(looked) > 5 else "")
-        if looked
-        else "found none to look at"
-    )
-    text = f"no repository has {', '.join(sorted(files)[:3])} at that size ({where}): name it, `llmgw model origin {model.name} --repository OWNER/REPOSITORY`"
-    raise Refused(Kind.NOT_FOUND, "origin_not_found", text, param="repository")
-
-
-def _candidates(hub: Registry, found: Clues) -> Sequence[str]:
-    names = [found.repository] if found.repository else []  # 1
-    if found.words:  # 2
-        names += [card.id for card in hub.search(text=found.words, sort="downloads", limit=MOST).repositories]
-    return tuple(dict.fromkeys(names))[:MOST]
-
-
-def _card(hub: Registry, name: str, commit: str) -> RepoCard | None:
-    """A repository at the commit that was meant, else as it is now; None: it is not there, or not for us."""
-    for revision in filter(None, (commit, "main")):
-        try:
-            return hub.card(name, revision)
-        except Refused as refused:
-            if refused.code not in (
-                "revision_unknown",
-                "repository_unknown",
-                "repository_disabled",
-                "repository_gated",
-            ):
-                raise
-    return None
+    paths = checked(card, sizes or sizes_of(model), digests_of(model))
+    return keep(model, card, paths, actor=actor, given_by=actor)
 
 
 def sizes_of(model: Model) -> dict[str, int | None]:
@@ -138,7 +86,16 @@ def sizes_of(model: Model) -> dict[str, int | None]:
     return files
 
 
-def _without(model: Model) -> None:
+def digests_of(model: Model) -> dict[str, str]:
+    """SHA-256 of a model's files by name, as far as it is known."""
+    if model.version is not None:
+        return {Path(item["path"]).name: item["sha256"] for item in model.version.manifest["files"] if item["sha256"]}
+    found = names(model.weights_path)
+    return {found[0]: model.weights_sha256} if len(found) == 1 and model.weights_sha256 else {}
+
+
+def without(model: Model) -> None:
+    """Raises Refused `model_is_external`, `origin_known` where the origin is no question."""
     if model.external:
         raise _external(model)
     if model.version is not None and model.version.registry:
@@ -151,7 +108,8 @@ def _external(model: Model) -> Refused:
     return Refused(Kind.CONFLICT, "model_is_external", text)
 
 
-def _keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str) -> Known:
+def keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str) -> Known:
+    """Write an origin down. `given_by`: "" where it was traced."""
     by_path = {file.path: file for file in card.files}
     files = [
         {"path": path, "size": by_path[path].size, "sha256": by_path[path].sha256, "blob": by_path[path].blob}
@@ -159,7 +117,8 @@ def _keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, giv
     ]
     values = {
         "repository": card.id, "commit": card.commit, "files": files, "given_by": given_by, "checked_at": None, "newest": "",
-        "changed": [], "code": "", "message": "",
+        "changed": [], "code": "", "message": "", "trace_code": "", "trace_message": "",
+        **({} if given_by else {"traced_at": timezone.now()}),
     }  # fmt: skip
     Origin.objects.update_or_create(model_id=model.pk, defaults=values)
     text = f"the weights of {model.name} come from {card.id} at {card.commit[:12]}"
@@ -174,12 +133,6 @@ def _keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, giv
     found = known(model)
     assert found is not None  # it was written just now
     return found
-
-
-def _path(model: Model) -> str:
-    return model.weights_path or str(
-        (model.version.manifest.get("files") or [{"path": ""}])[0]["path"] if model.version else ""
-    )
 
 
 def _format(path: str) -> Format:
@@ -253,8 +206,16 @@ def _standing(model: Model) -> dict[str, Any]:
         "given_by": "version" if fetched else row.given_by if row else "",
         "checked_at": row.checked_at if row else None, "newest": row.newest if row else "",
         "changed": row.changed if row else [], "code": row.code if row else "", "message": row.message if row else "",
-        "previous": model.previous.name if model.previous else "",
+        "previous": model.previous.name if model.previous else "", **traced(model),
     }  # fmt: skip
+
+
+def traced(model: Model) -> dict[str, Any]:
+    """What came of looking for a model's origin (`Origin.trace`), why nothing was found, and when."""
+    row: Origin | None = getattr(model, "origin", None)
+    if row is None or not row.trace or (model.version is not None and model.version.registry):
+        return {"trace": "", "trace_message": "", "traced_at": None}
+    return {"trace": row.trace, "trace_message": row.trace_message, "traced_at": row.traced_at}
 
 
 def needed(model: Model) -> Known:
@@ -299,9 +260,12 @@ def follow(model: Model, revision: str = "") -> Next | None:
     repository, commit = origin.repository, revision or found.commit
     seen = registry.look(repository, commit)
     chosen = successor(seen.sets, format=format, first=first, quantization=label, repository=repository)
-    _, ((files, facts),) = registry.shapes(repository, commit, file=chosen.first.path, format=format.value)
     before, projector = (model.version.projector if model.version is not None else ""), None
     if before:
         there = any(before == file.path for file in seen.projectors)
         projector = sources.projector(seen, chosen, before if there else "auto")
+    named = projector.path if projector else "none"
+    _, ((files, facts),) = registry.shapes(
+        repository, commit, file=chosen.first.path, format=format.value, projector=named
+    )
     return Next(seen=seen, files=files, facts=facts, projector=projector, changed=found.files)

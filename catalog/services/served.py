@@ -16,7 +16,7 @@ from django.db import transaction
 
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.repository import Format
-from catalog.models import Model, Organisation, Profile, Project, Provider, Team, Version
+from catalog.models import Model, Organisation, Origin, Profile, Project, Provider, Team, Version
 from catalog.models.served import MODEL_NAME
 from catalog.services import profiles, rows, weights
 from catalog.signals import model_changing
@@ -159,12 +159,15 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
     elif changes.get("provider") or changes.get("provider_model"):
         raise _mixed("provider", "a model with weights keeps them; add a new model for the provider's")
     changes = _one_owner(changes)
+    others = False
     if changes.get("version") is not None:
         _only_version(changes)
         fetched: Version = changes["version"]
+        others = fetched.pk != model.version_id
         changes |= {"weights_path": "", "weights_sha256": "", "weights_size": fetched.size, "facts": fetched.facts}
     elif "weights_path" in changes and changes["weights_path"] != model.weights_path:
         changes |= {"version": None, "previous": None}
+        others = True
         changes["weights_path"] = checked_path(changes["weights_path"])
         facts, size = (examine if _uses_gguf(model) else examine_folder)(changes["weights_path"])
         changes.setdefault("weights_size", size)
@@ -176,7 +179,10 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
     _vet_maximum(asked)
     rows.check(asked)
     model_changing.send(sender=Model, model=model, asked=asked)
-    return rows.change(model, changes, actor=actor, message=f"model {model.name} changed", why=why)
+    changed = rows.change(model, changes, actor=actor, message=f"model {model.name} changed", why=why)
+    if others:  # where the old weights came from says nothing of these
+        Origin.objects.filter(model_id=model.pk).delete()
+    return changed
 
 
 def _vet_maximum(model: Model) -> None:

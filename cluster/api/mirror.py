@@ -75,6 +75,12 @@ class KeptOut(serializers.Serializer[Any]):
     whole = serializers.BooleanField(help_text="A node that is heard has all of it.")
     holders = HolderOut(many=True, help_text="Nodes that have all of it.")
     fetchers = FetcherOut(many=True, help_text="Nodes that fetch it, or would.")
+    origin = serializers.CharField(
+        help_text="Of plain addresses: the repository that they were found to come from, or that was named."
+    )
+    trace = serializers.ChoiceField(
+        ["", "traced", "not_found", "ambiguous", "failed"], help_text="What came of looking for it."
+    )
     users = serializers.ListField(child=serializers.CharField(), help_text="What needs it; empty: it may be removed.")
 
 

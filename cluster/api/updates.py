@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from catalog import selectors as catalog
 from catalog.models import Model
 from catalog.selectors import find
-from catalog.services import actors, origins
+from catalog.services import actors, origins, tracing
 from cluster import selectors
 from cluster.api.serializers import JobOut, Strict
 from cluster.selectors.kept import weights_sizes
@@ -34,6 +34,12 @@ class UpdateOut(serializers.Serializer[Any]):
     changed = serializers.ListField(child=serializers.CharField(), help_text="Files that were others then.")
     code = serializers.CharField(help_text="Why it could not be asked.")
     message = serializers.CharField()
+    trace = serializers.ChoiceField(
+        ["", "traced", "not_found", "ambiguous", "failed"],
+        help_text="What came of looking for it; empty: nobody looked, or it is known otherwise.",
+    )
+    trace_message = serializers.CharField(help_text="Why it was not found.")
+    traced_at = serializers.DateTimeField(allow_null=True, help_text="When it was looked for last.")
     previous = serializers.CharField(help_text="What `rollback` goes back to; empty: nothing.")
 
 
@@ -103,7 +109,7 @@ class Updates(viewsets.GenericViewSet[Any]):
                 actor=self.actor, model=row, repository=asked["repository"], commit=asked.get("commit", ""), sizes=sizes
             )
         else:
-            origins.trace(actor=self.actor, model=row, sizes=sizes)
+            tracing.trace(actor=self.actor, model=row, sizes=sizes)
         return self._standing(row)
 
     @extend_schema(request=None, responses={202: JobOut})

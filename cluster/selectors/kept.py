@@ -44,7 +44,8 @@ class Fetcher:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A version. `users`: what needs it, in words (`model tiny`)."""
+    """A version. `users`: what needs it, in words (`model tiny`). Of one from plain addresses `origin` is the repository that a model's
+    files were traced to, or that was named for it, and `trace` what came of looking for it (`catalog.models.Origin.trace`)."""
 
     id: str
     name: str
@@ -60,6 +61,8 @@ class Kept:
     holders: tuple[Holder, ...]
     fetchers: tuple[Fetcher, ...]
     users: tuple[str, ...]
+    origin: str
+    trace: str
 
     @property
     def whole(self) -> bool:
@@ -98,10 +101,17 @@ def kept(version_id: str = "") -> tuple[Kept, ...]:
             quantization=row.quantization, size=row.size, projector=row.projector, created_at=row.created_at,
             files=tuple(row.manifest["files"]), holders=tuple(holders.get(row.pk, ())),
             fetchers=tuple(fetchers.get(row.pk, ())),
+            **_origin(row),
             users=tuple(f"{WORDS.get(name, name)} {user}" for name in relations for user in getattr(row, name).all()),
         )
-        for row in rows.prefetch_related(*relations)
+        for row in rows.prefetch_related(*relations, "models__origin")
     )  # fmt: skip
+
+
+def _origin(row: Version) -> dict[str, str]:
+    found = [] if row.registry else [getattr(model, "origin", None) for model in row.models.all()]
+    told = next((item for item in found if item is not None and (item.repository or item.trace)), None)
+    return {"origin": told.repository if told else "", "trace": told.trace if told else ""}
 
 
 def _fetcher(node: str, item: Mapping[str, Any]) -> Fetcher:

@@ -32,8 +32,16 @@ def _holders(row: dict[str, Any]) -> list[str]:
     return [item["node"] + ("" if item["heard"] else " (not heard)") for item in row["holders"]]
 
 
+def _name(row: dict[str, Any]) -> str:
+    """With the origin that was looked for, of plain addresses."""
+    told = (
+        f"from {row['origin']}" if row["origin"] else f"origin {row['trace'].replace('_', ' ')}" if row["trace"] else ""
+    )
+    return str(row["name"]) + (f" ({told}{', traced' if row['trace'] == 'traced' else ''})" if told else "")
+
+
 COLUMNS: tuple[Column, ...] = (
-    "name", "format", ("size", lambda row: format_bytes(row["size"])), ("now", _standing), ("on", _holders),
+    ("name", _name), "format", ("size", lambda row: format_bytes(row["size"])), ("now", _standing), ("on", _holders),
     ("used by", lambda row: row["users"]), ("added", lambda row: ago(row["created_at"])), "id",
 )  # fmt: skip
 

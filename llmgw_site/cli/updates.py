@@ -12,12 +12,14 @@ from llmgw_site.cli import following
 from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_list
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
+UNKNOWN = {"not_found": "origin not found", "ambiguous": "origin ambiguous", "failed": "origin could not be looked for"}
+"""What came of looking for an origin that nobody knows."""
 
 
 def standing(row: dict[str, Any]) -> str:
     """Whether there is something newer, as far as is known."""
     if not row["repository"]:
-        return "origin unknown"
+        return UNKNOWN.get(row["trace"], "origin unknown")
     if row["code"]:
         return f"{row['code']}: {row['message']}"
     if not row["checked_at"]:
@@ -29,7 +31,7 @@ def standing(row: dict[str, Any]) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    ("model", lambda row: row["name"]), ("repository", lambda row: row["repository"] or "-"), ("commit", lambda row: row["commit"][:8] or "-"),
+    ("model", lambda row: row["name"]), ("repository", lambda row: row["repository"] + (" (traced)" if row["trace"] == "traced" else "") or "-"), ("commit", lambda row: row["commit"][:8] or "-"),
     ("now", standing), ("asked", lambda row: ago(row["checked_at"]) if row["checked_at"] else "-"),
     ("back to", lambda row: row["previous"] or "-"),
 )  # fmt: skip
@@ -52,6 +54,9 @@ def updates(
         print_json(rows)
         return
     show_list(rows, COLUMNS, as_json=False, empty="No model has weights of its own.")
+    for row in rows:
+        if row["trace_message"]:
+            print(f"{row['name']}: {row['trace_message']}")
 
 
 def update(model: Ref, detach: following.Detach = False, as_json: AsJson = False) -> None:

@@ -8,7 +8,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from catalog import selectors as catalog
-from catalog.services import actors, origins
+from catalog.services import actors, origins, tracing
 from cluster.selectors.kept import weights_sizes
 from cluster.services import updates
 from llmgw_site.console import access
@@ -39,7 +39,7 @@ def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
             if repository:
                 known = origins.give(actor=actor, model=model, repository=repository, commit=commit, sizes=sizes)
             else:
-                known = origins.trace(actor=actor, model=model, sizes=sizes)
+                known = tracing.trace(actor=actor, model=model, sizes=sizes)
             messages.success(request, f"{model.name} comes from {known.repository} at {known.commit[:12]}.")
         elif verb in JOBS:
             job = updates.begin(

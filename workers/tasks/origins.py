@@ -1,4 +1,4 @@
-"""Now and then: whether the files of models changed at their origin."""
+"""Now and then: whether the files of models changed at their origin, and where models come from whose origin nobody knows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import logging
 
 from django.conf import settings
 
-from catalog.services import origins
+from catalog.services import origins, tracing
+from cluster import selectors
+from cluster.selectors.kept import weights_sizes
 from llmgw_site.lib.logs import event
 from workers.celery import app
 
@@ -22,3 +24,14 @@ def check() -> None:
     changed = origins.check_all(older_than=every)
     if changed:
         event(log, "updates_found", models=changed)
+
+
+@app.task(name="workers.tasks.origins.trace")
+def trace() -> None:
+    """Look for the origin of one model; of none where updates are not asked for."""
+    if not settings.CONFIG.update_check:
+        return
+    looked = tracing.trace_next(weights_sizes, now=selectors.database_now())
+    if looked is not None:
+        model, found = looked
+        event(log, "origin_traced", model=model.name, repository=found.repository if found else None)

@@ -47,7 +47,8 @@ class ModelWeights:
         """How it looks and what it says: whether there is something newer."""
         row = self.standing
         if row is None or not row["repository"]:
-            return "off", "origin unknown"
+            found = {"not_found": "origin not found", "ambiguous": "origin ambiguous"}
+            return "off", found.get(row["trace"] if row else "", "origin unknown")
         if row["code"]:
             return "warn", "could not be asked"
         if not row["checked_at"]:

@@ -89,7 +89,7 @@ def test_the_least_recently_used_goes_first_and_no_more_than_it_takes(
     ],
 )
 def test_what_versions_share_counts_once_and_is_free_when_all_of_them_go(
-    limit: int, needed: dict[str, int], gone: tuple[str, ...] | None
+    limit: int, needed: dict[Hashable, int], gone: tuple[str, ...] | None
 ) -> None:
     held = [Held("one", {"a": 40}, 1.0), Held("two", {"a": 40, "c": 30}, 2.0), Held("kept", {"d": 20}, 0.0)]
     assert to_make_room(held, limit=limit, needed=needed, kept={"kept"}) == gone

@@ -6,7 +6,7 @@ import pytest
 
 from catalog.domain.cards import RepoCard
 from catalog.domain.repository import RepoFile
-from catalog.domain.tracing import Clues, checked, clues, held, names
+from catalog.domain.tracing import Clues, Match, Missing, checked, clues, held, names, next_to_trace, origin_of
 from llmgw_site.lib.errors import Refused
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -64,3 +64,50 @@ def test_an_origin_that_is_none_is_refused_with_what_differs(
     with pytest.raises(Refused, match=words) as refused:
         checked(card(a=5), files)
     assert refused.value.code == code
+
+
+def test_a_file_of_the_same_size_that_is_known_to_be_another_is_not_it() -> None:
+    file = RepoFile(path="m.gguf", size=5, sha256="1" * 64)
+    found = RepoCard(id="o/r", commit=COMMIT, files=(file,))
+    assert held(found, {"m.gguf": 5}, {"m.gguf": "1" * 64}) == ("m.gguf",)
+    assert held(found, {"m.gguf": 5}, {"m.gguf": "2" * 64}) is None
+    with pytest.raises(Refused, match="another SHA-256") as refused:
+        checked(found, {"m.gguf": 5}, {"m.gguf": "2" * 64})
+    assert refused.value.code == "origin_differs"
+
+
+def match(name: str, mark: str, *, named: bool = False) -> Match:
+    file = RepoFile(path="m.gguf", size=5, sha256=mark * 64)
+    return Match(card=RepoCard(id=name, commit=COMMIT, files=(file,)), paths=("m.gguf",), named=named)
+
+
+def test_of_several_that_have_the_files_the_named_one_is_it_then_the_most_downloaded_then_none() -> None:
+    assert origin_of([], "m") is None
+    assert origin_of([match("a/m", "1"), match("b/m", "1")], "m") == match("a/m", "1")
+    assert origin_of([match("a/m", "1"), match("b/m", "2", named=True)], "m") == match("b/m", "2", named=True)
+    with pytest.raises(Refused, match=r"a/m, b/m.*llmgw model origin m") as refused:
+        origin_of([match("a/m", "1"), match("b/m", "2")], "m")
+    assert refused.value.code == "origin_ambiguous"
+
+
+DAY = 24 * 3600.0
+
+
+@pytest.mark.parametrize(
+    ("models", "turn"),
+    [
+        ([], None),
+        ([("a", 0.0, ""), ("b", 0.0, "")], "a"),
+        ([("a", 9 * DAY, "origin_not_found"), ("b", 0.0, "")], "b"),
+        ([("a", 9 * DAY, "origin_not_found"), ("b", 2 * DAY, "origin_ambiguous")], "b"),
+        ([("a", 9 * DAY, "origin_not_found"), ("b", 4 * DAY, "origin_ambiguous")], None),
+        ([("a", 9.9 * DAY, "origin_unproven")], "a"),
+        ([("a", 9.99 * DAY, "origin_unproven")], None),
+        ([("a", 9.99 * DAY, "registry_unreachable"), ("b", 0.0, "")], None),
+        ([("a", 9.9 * DAY, "registry_unreachable"), ("b", 0.0, "")], "b"),
+        ([("a", 9.9 * DAY, "")], "a"),  # whoever looked was killed
+    ],
+)
+def test_whose_turn_it_is_to_be_traced(models: list[tuple[str, float, str]], turn: str | None) -> None:
+    rows = [Missing(model_id=name, looked_at=at, code=code) for name, at, code in models]
+    assert next_to_trace(rows, 10 * DAY) == turn

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from catalog.domain.manifests import ManifestFile
 from catalog.models import Model, Version
+from catalog.services import tracing
 from cluster.domain.fetching import FetchReport
 from cluster.models import Job
+from cluster.selectors import database_now
 from cluster.wire import WeightsReport
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
@@ -84,3 +89,25 @@ def test_bench_opens_a_job_and_refuses_times_that_are_none(llmgw: Llmgw) -> None
     assert "write one like 2s or 500ms" in llmgw("bench", "m", "--ttft", "soon").err
     assert llmgw("bench", "m", "--ttft", "500ms", "--most", "4", "--detach").code == 0
     assert Job.objects.get().args == {"name": "m", "ttft": 0.5, "most": 4}
+
+
+def test_what_came_of_looking_for_an_origin_is_listed(llmgw: Llmgw, stocked_hub: Hub, tmp_path: Path) -> None:
+    small = tiny_gguf().read_bytes()
+    stocked_hub.add(Repo("org/wonder")).commit({"wonder-Q8_0.gguf": small})
+    files = {
+        name: [ManifestFile(path=name, size=len(small), sha256=sha256, url=f"https://x.test/{name}")]
+        for name, sha256 in (("wonder-Q8_0.gguf", hashlib.sha256(small).hexdigest()), ("lost-Q8_0.gguf", "2" * 64))
+    }
+    for name, found in files.items():
+        a_model(name[:4], version=a_version("", registry="", commit="", files=found, first=name))
+    for after in (0.0, 100.0):
+        tracing.trace_next(lambda model: None, now=database_now() + after)
+    listed = llmgw("mirror", "list").out
+    assert "(from org/wonder, traced)" in listed
+    assert "(origin not found)" in listed
+    rows = {row["users"][0]: row for row in llmgw("mirror", "list", "--json").json}
+    assert (rows["model wond"]["origin"], rows["model wond"]["trace"]) == ("org/wonder", "traced")
+    told = llmgw("model", "updates").out
+    assert "org/wonder (traced)" in told
+    assert "origin not found" in told
+    assert "lost: no repository has lost-Q8_0.gguf at that size" in told

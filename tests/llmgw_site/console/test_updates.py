@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from catalog.domain.manifests import ManifestFile
 from catalog.models import Model
 from catalog.services import mirror
 from cluster.models import Job, Replica, Throughput
@@ -67,6 +68,16 @@ def test_an_origin_is_given_or_looked_for_on_the_card(admin: Client, stocked_hub
     assert "origin_differs" in press(admin, model, "origin", repository="org/broken")
     assert "comes from org/tiny-GGUF" in press(admin, model, "origin", repository="")
     assert "traced" in text_of(admin, model)
+
+
+def test_why_no_origin_was_found_stands_on_the_card_and_with_the_version(admin: Client, stocked_hub: Hub) -> None:
+    files = [ManifestFile(path="lost.gguf", size=5, sha256="2" * 64, url="https://x.test/lost.gguf")]
+    model = a_model("m", version=a_version("", registry="", commit="", files=files, first="lost.gguf"))
+    assert "comes from" not in press(admin, model, "origin", repository="")
+    text = text_of(admin, model)
+    assert "origin not found" in text
+    assert "No repository has lost.gguf at that size" in text
+    assert "origin not found" in html.unescape(admin.get("/admin/mirror").content.decode())
 
 
 def test_what_a_bench_found_is_shown_for_each_hardware(admin: Client, cluster: Cluster) -> None:
