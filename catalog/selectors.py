@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -45,6 +45,11 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
         )
         for row in rows.order_by("pk")
     )
+
+
+def key_prefixes(ids: Collection[str]) -> dict[str, str]:
+    """The first characters of these keys, by id. One query."""
+    return dict(ApiKey.objects.filter(pk__in=ids).values_list("pk", "prefix"))
 
 
 def model_views() -> tuple[ModelView, ...]:
@@ -94,6 +99,8 @@ def _adapter_view(row: Adapter) -> AdapterView:
         created_at=row.created_at.timestamp(),
         path=row.version.first if row.version else row.path,
         version_id=row.version_id or "",
+        former_id=row.previous_id or "",
+        former_path=row.previous.first if row.previous else "",
         size=row.size,
         scale=row.scale,
         rank=row.facts.get("rank") or 0,
@@ -218,8 +225,9 @@ def models_with_profiles() -> QuerySet[Model]:
 
 
 def adapters() -> QuerySet[Adapter]:
-    rows = Adapter.objects.select_related("model", "version").defer("version__manifest", "version__facts")
-    return rows.order_by("name")
+    rows = Adapter.objects.select_related("model", "version", "previous").order_by("name")
+    unread = [f"{version}__{column}" for version in ("version", "previous") for column in ("manifest", "facts")]
+    return rows.defer(*unread)
 
 
 def profiles() -> QuerySet[Profile]:

@@ -18,10 +18,10 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
 
     list_display = [
         "started_at", "model_asked", "endpoint", "outcome", "status", "tokens_in", "tokens_out", "first_token", "total",
-        "request_id",
+        "key_prefix", "request_id",
     ]  # fmt: skip
     list_filter = ["outcome", "endpoint", "model_asked"]
-    search_fields = ["record_id", "request_id", "key_id", "project_id"]
+    search_fields = ["record_id", "request_id", "key_id", "key_prefix", "project_id"]
     date_hierarchy = "started_at"
     show_full_result_count = False
     list_fullwidth = True

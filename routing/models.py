@@ -19,6 +19,13 @@ class UsageRecord(models.Model):
     endpoint = models.CharField(max_length=40)
     stream = models.BooleanField(default=False)
     key_id = models.CharField(max_length=40, blank=True)
+    key_prefix = models.CharField(
+        max_length=20,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="First characters of its key; they stay when the key is forgotten.",
+    )
     project_id = models.CharField(max_length=40, blank=True)
     model_asked = models.CharField(max_length=200, blank=True)
     model_served = models.CharField(max_length=200, blank=True)

@@ -183,6 +183,9 @@ def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> Stored:
         else:
             rows.setdefault(row.record_id, row)
     if rows:
+        prefixes = catalog.key_prefixes({row.key_id for row in rows.values() if row.key_id})
+        for row in rows.values():
+            row.key_prefix = prefixes.get(row.key_id, "")
         with transaction.atomic():
             Row.objects.bulk_create(rows.values(), ignore_conflicts=True)
             used: dict[str, datetime] = {}

@@ -69,6 +69,13 @@ def revoke(*, actor: str, key: ApiKey, why: str = "") -> ApiKey:
     return key
 
 
+def prune(*, before: datetime, limit: int) -> int:
+    """Forget keys that were revoked, or expired, before this time, at most `limit`. Returns how many. Usage records have their
+    id and first characters."""
+    ended = ApiKey.objects.filter(Q(revoked_at__lt=before) | Q(expires_at__lt=before))
+    return ended.filter(pk__in=list(ended.values_list("pk", flat=True)[:limit])).delete()[0]
+
+
 def touch(*, used: Mapping[str, datetime]) -> None:
     """Note when keys were last used, by id; older times than the noted ones are ignored.
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from catalog.domain import keys as secrets
@@ -45,6 +46,12 @@ def revoke(*, actor: str, token: AdminToken, why: str = "") -> AdminToken:
         message = f"admin token {token.name} ({token.prefix}…) revoked"
         rows.change(token, {"revoked_at": timezone.now()}, actor=actor, kind="token_revoked", message=message, why=why)
     return token
+
+
+def prune(*, before: datetime, limit: int) -> int:
+    """Forget tokens that were revoked, or expired, before this time, at most `limit`. Returns how many."""
+    ended = AdminToken.objects.filter(Q(revoked_at__lt=before) | Q(expires_at__lt=before))
+    return ended.filter(pk__in=list(ended.values_list("pk", flat=True)[:limit])).delete()[0]
 
 
 def authenticate(text: str, *, now: datetime) -> AdminToken:

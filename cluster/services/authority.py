@@ -105,6 +105,12 @@ def revoke(node: Node) -> int:
     return Certificate.objects.filter(node=node, revoked_at__isnull=True).update(revoked_at=Now())
 
 
+def prune(*, before: datetime, limit: int) -> int:
+    """Forget certificates that expired before this time, at most `limit`. Returns how many. Until then a revoked one is listed."""
+    ended = Certificate.objects.filter(expires_at__lt=before)
+    return ended.filter(pk__in=list(ended.values_list("pk", flat=True)[:limit])).delete()[0]
+
+
 def keep_local(config: Config, node: Node, *, now: float) -> None:
     """`ca.pem`, `node.pem` and `node.key` of this machine: made where they are missing, old, or of another cluster."""
     folder = files.private_folder(config.tls_folder)

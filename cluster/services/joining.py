@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Lock
 
 from django.conf import settings
@@ -87,6 +87,12 @@ def revoke(*, actor: str, token_id: str) -> JoinToken:
         if revoked:
             _record(token, actor, "join_token_revoked", "a join token was revoked")
     return token
+
+
+def prune(*, before: datetime, limit: int) -> int:
+    """Forget tokens that expired before this time, at most `limit`. Returns how many."""
+    ended = JoinToken.objects.filter(expires_at__lt=before)
+    return ended.filter(pk__in=list(ended.values_list("pk", flat=True)[:limit])).delete()[0]
 
 
 def join(request: JoinRequest, *, now: float) -> JoinAnswer:

@@ -10,9 +10,9 @@ from importlib import import_module
 
 from django.conf import settings
 
-from catalog.services import events
+from catalog.services import events, keys, tokens
 from cluster import selectors
-from cluster.services import jobs, measuring
+from cluster.services import authority, jobs, joining, measuring
 from llmgw_site.lib.logs import event
 from routing import services
 from workers import dispatch
@@ -50,6 +50,10 @@ def prune() -> None:
         "usage": (config.usage_days, services.prune_usage),
         "events": (config.event_days, events.prune),
         "jobs": (config.job_days, jobs.prune),
+        "keys": (config.key_days, keys.prune),
+        "tokens": (config.key_days, tokens.prune),
+        "join_tokens": (config.key_days, joining.prune),
+        "certificates": (config.key_days, authority.prune),
     }
     measuring.prune(now)
     while time.monotonic() < until and (gone := events.prune_decisions(limit=BATCH)):

@@ -10,12 +10,15 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from catalog.models import Event
-from catalog.services import events
+from catalog.models import AdminToken, ApiKey, Event
+from catalog.services import events, keys, tokens
 from cluster.domain.states import JobState
-from cluster.models import Job, Measurement
-from cluster.services import jobs
+from cluster.models import Certificate, Job, JoinToken, Measurement
+from cluster.services import jobs, joining
+from routing import services
 from routing.models import UsageRecord
+from tests.cluster.rows import Machine
+from tests.rows import a_project, a_user
 from workers.tasks import sweep
 
 pytestmark = pytest.mark.django_db
@@ -75,7 +78,7 @@ def test_what_is_older_than_its_setting_is_forgotten(batch: int, monkeypatch: py
 
 @pytest.mark.usefixtures("old_and_new")
 def test_zero_days_keep_everything(settings: Any) -> None:
-    settings.CONFIG = replace(settings.CONFIG, usage_days=0.0, event_days=0.0, job_days=0.0)
+    settings.CONFIG = replace(settings.CONFIG, usage_days=0.0, event_days=0.0, job_days=0.0, key_days=0.0)
     sweep.prune()
     assert (UsageRecord.objects.count(), Event.objects.count(), Job.objects.count()) == (4, 2, 3)
 
@@ -112,6 +115,45 @@ def test_of_decisions_about_one_model_the_newest_are_kept_and_all_that_people_di
     assert kept("node:n", about="mod_1") == ["7", "8", "9"]
     assert len(kept("user:u")) == 10
     assert kept("reconciler", subject_id="mod_2") == kept("reconciler", subject_id="n1") == ["0", "1"]
+
+
+def test_keys_and_tokens_that_ended_long_ago_are_forgotten_and_usage_still_says_which_key_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweep, "BATCH", 2)
+    project = a_project()
+    made = {
+        name: keys.issue(actor="t", project=project, name=name)[0] for name in ("live", "gone", "over", "late", "soon")
+    }
+    user = a_user("ann")
+    admin = {name: tokens.issue(actor="t", user=user, name=name)[0] for name in ("live", "gone", "over", "late")}
+    for rows in (made, admin):
+        for name, column, days in (
+            ("gone", "revoked_at", 91), ("late", "revoked_at", 89), ("over", "expires_at", 91), ("soon", "expires_at", 89),
+        ):  # fmt: skip
+            if name in rows:
+                type(rows[name]).objects.filter(pk=rows[name].pk).update(**{column: ago(days)})
+    joins = [joining.issue(actor="t").token.pk for _ in range(3)]
+    JoinToken.objects.filter(pk=joins[0]).update(expires_at=ago(91))
+    JoinToken.objects.filter(pk=joins[1]).update(
+        revoked_at=ago(91)
+    )  # it has a month to live, and is refused as revoked
+    told = {"request_id": "r", "started_at": timezone.now().timestamp(), "endpoint": "chat", "outcome": "done"}
+    services.store_usage(node_id="n", records=[{"record_id": "a", "key_id": made["gone"].pk, **told}])
+    sweep.prune()
+    assert set(ApiKey.objects.values_list("name", flat=True)) == {"live", "late", "soon"}
+    assert set(AdminToken.objects.values_list("name", flat=True)) == {"live", "late"}
+    assert set(JoinToken.objects.values_list("pk", flat=True)) == set(joins[1:])
+    row = UsageRecord.objects.get()
+    assert (row.key_id, row.key_prefix) == (made["gone"].pk, made["gone"].prefix)
+
+
+def test_a_certificate_is_forgotten_when_it_could_be_shown_no_more() -> None:
+    node = Machine().node
+    for serial, days in (("old", 91), ("new", 89), ("live", -100)):
+        Certificate.objects.create(serial=serial, node=node, expires_at=ago(days), revoked_at=ago(200))
+    sweep.prune()
+    assert set(Certificate.objects.exclude(revoked_at=None).values_list("serial", flat=True)) == {"new", "live"}
 
 
 def test_measurements_of_what_runs_no_more_are_forgotten() -> None:
