@@ -8,14 +8,16 @@ Source: llama.cpp's tools/mtmd, clip-impl.h (names of keys and tensors), clip.cp
 
 from __future__ import annotations
 
+import functools
 import struct
+import tempfile
 import zlib
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from tests.tiny import finish
+from tests.tiny import finish, tiny_gguf
 
 SIDE, PATCH, WIDTH, HEADS, LAYERS, FEED_FORWARD = 32, 8, 32, 2, 2, 64
 TOKENS = (SIDE // PATCH) ** 2
@@ -65,6 +67,13 @@ def make_projector(path: Path, model: Path) -> Path:
     writer.add_tensor("mm.2.bias", np.zeros(width, np.float32))
     finish(writer)
     return path
+
+
+@functools.cache
+def projector_bytes() -> bytes:
+    """Of `make_projector` for `tiny_gguf`."""
+    with tempfile.TemporaryDirectory(prefix="llmgw-eyes-") as folder:
+        return make_projector(Path(folder) / "mmproj.gguf", tiny_gguf()).read_bytes()
 
 
 def png(side: int = 8, color: tuple[int, int, int] = (255, 0, 0)) -> bytes:

@@ -12,6 +12,7 @@ from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.hub.serve import running
 from tests.tiny import tiny_gguf
+from tests.tiny_vision import projector_bytes
 
 
 def stocked(hub: Hub) -> Hub:
@@ -19,7 +20,12 @@ def stocked(hub: Hub) -> Hub:
     small = tiny_gguf().read_bytes()
     repo = hub.add(Repo("org/tiny-GGUF", downloads=10, base_model="org/tiny", relation="quantized"))
     repo.commit(
-        {"tiny-F16.gguf": small, "tiny-Q8_0.gguf": small + bytes(64), "mmproj-F16.gguf": small, "README.md": b"#"}
+        {
+            "tiny-F16.gguf": small,
+            "tiny-Q8_0.gguf": small + bytes(64),
+            "mmproj-F16.gguf": projector_bytes(),
+            "README.md": b"#",
+        }
     )
     folder = hub.add(Repo("org/tiny", downloads=7))
     folder.commit({"config.json": b'{"num_attention_heads": 4, "num_hidden_layers": 2}', "model.safetensors": small})
