@@ -99,8 +99,6 @@ def _adapter_view(row: Adapter) -> AdapterView:
         created_at=row.created_at.timestamp(),
         path=row.version.first if row.version else row.path,
         version_id=row.version_id or "",
-        former_id=row.previous_id or "",
-        former_path=row.previous.first if row.previous else "",
         size=row.size,
         scale=row.scale,
         rank=row.facts.get("rank") or 0,
@@ -225,9 +223,8 @@ def models_with_profiles() -> QuerySet[Model]:
 
 
 def adapters() -> QuerySet[Adapter]:
-    rows = Adapter.objects.select_related("model", "version", "previous").order_by("name")
-    unread = [f"{version}__{column}" for version in ("version", "previous") for column in ("manifest", "facts")]
-    return rows.defer(*unread)
+    rows = Adapter.objects.select_related("model", "version").defer("version__manifest", "version__facts")
+    return rows.order_by("name")
 
 
 def profiles() -> QuerySet[Profile]:
