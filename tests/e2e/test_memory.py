@@ -12,13 +12,16 @@ import pytest
 
 from catalog.domain.engine_command import Run, command
 from catalog.domain.footprint import estimate
+from catalog.domain.projectors import takes
 from catalog.services import weights
 from tests.processes import free_port
 from tests.tiny import tiny_gguf
 from tests.tiny_kinds import KINDS
+from tests.tiny_vision import TINY, Shape, make_projector
 
 TOP = Path(__file__).resolve().parents[2]
 BUFFERS = re.compile(r"CPU(?:_\w+)? +(model|output|KV|RS|compute) buffer size = +([0-9.]+) MiB")
+EYES = re.compile(r"(?:load_hparams: (model) size:|reserve_compute_meta:.* (compute) buffer size =) +([0-9.]+) MiB")
 PROGRAM = """
 import signal, sys
 from workers.agent.engines import launcher
@@ -32,10 +35,13 @@ signal.pause()  # its log is written by a thread: an exit would cut it
 MIB = 1 << 20
 
 
-def taken(path: Path, context: int, slots: int) -> dict[str, float]:
-    """Bytes that the engine says it took, by the kind of buffer; those for computing come last."""
+def taken(path: Path, context: int, slots: int, projector: str = "") -> dict[str, float]:
+    """Bytes that the engine says it took, by the kind of buffer, a projector's too; those for computing come last."""
     program = (sys.executable, "-c", PROGRAM)
-    run = Run(model="m", weights=str(path), port=free_port(), threads=1, context=context, slots=slots)
+    run = Run(
+        model="m", weights=str(path), port=free_port(), threads=1, context=context, slots=slots, projector=projector
+    )
+    last = "projector compute" if projector else "compute"
     made = command("llama.cpp", program, run, launcher=True)
     found: dict[str, float] = {}
     told = []
@@ -43,12 +49,14 @@ def taken(path: Path, context: int, slots: int) -> dict[str, float]:
         assert engine.stdout is not None
         for line in engine.stdout:
             told.append(line)
-            if buffer := BUFFERS.search(line):
+            if eyes := EYES.search(line):
+                found[f"projector {eyes[1] or eyes[2]}"] = float(eyes[3]) * MIB
+            elif buffer := BUFFERS.search(line):
                 found[buffer[1]] = found.get(buffer[1], 0.0) + float(buffer[2]) * MIB
-            if "compute" in found:
+            if last in found:
                 break
         engine.kill()
-    assert {"model", "compute"} <= set(found), "".join(told)[-3000:]
+    assert {"model", last} <= set(found), "".join(told)[-3000:]
     return found
 
 
@@ -82,6 +90,18 @@ def test_every_kind_of_cache_is_as_large_as_estimated(
 @pytest.mark.parametrize(("context", "slots"), [(512, 1), (2048, 3), (8192, 8)])
 def test_a_tiny_model_takes_what_was_estimated(context: int, slots: int) -> None:
     compare(tiny_gguf(), context, slots)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [TINY, Shape(224, 14, 256, 1024, 4), Shape(336, 14, 1024, 4096, 16)])
+def test_a_projector_takes_what_was_estimated(tmp_path: Path, shape: Shape) -> None:
+    path = make_projector(tmp_path / "mmproj.gguf", tiny_gguf(), shape)
+    found = takes(weights.read(str(path)))
+    real = taken(tiny_gguf(), 512, 1, str(path))
+    assert found.size == pytest.approx(real["projector model"], rel=0.02, abs=0.01 * MIB)
+    # never less, and at most what catalog.domain.projectors says; the log has two decimals
+    assert real["projector compute"] - 0.006 * MIB <= found.compute * 1.01
+    assert found.compute <= 1.4 * real["projector compute"] + 0.006 * MIB
 
 
 def smollm() -> Path:

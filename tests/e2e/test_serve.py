@@ -28,7 +28,7 @@ from tests.hub.repos import Repo
 from tests.hub.serve import running
 from tests.processes import fair, wait_for
 from tests.stack import Stack
-from tests.tiny_vision import TOKENS, make_projector, png
+from tests.tiny_vision import TINY, make_projector, png
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
 CONFIG = b'{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 64}'
@@ -280,7 +280,7 @@ def test_a_model_with_a_projector_sees_what_a_request_brings_and_fetches_nothing
     seen = look(up, "eyes", "data:image/png;base64," + base64.b64encode(png()).decode())
     assert seen.status_code == 200, seen.text
     assert seen.json()["choices"][0]["message"]["content"].strip() == tiny.TEXT
-    assert seen.json()["usage"]["prompt_tokens"] == plain + TOKENS
+    assert seen.json()["usage"]["prompt_tokens"] == plain + TINY.tokens
     hub.seen.clear()
     for address, code in (
         (f"{hub.base}/x.png", "media_address_refused"),
