@@ -121,6 +121,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_ICON": _file("img/icon.svg"),
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _file("img/icon.svg")}],
     "SHOW_VIEW_ON_SITE": False,
+    "LOGIN": {"form": "llmgw_site.console.signin.SignIn"},
     "STYLES": [_file("css/console.css")],
     "DASHBOARD_CALLBACK": "llmgw_site.console.overview.dashboard",
     "SIDEBAR": {"show_search": False, "show_all_applications": False, "navigation": _NAVIGATION},

@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from catalog.services import actors, events
+from catalog.services import actors, events, signins
 
 admin.site.unregister([User, Group])
 
@@ -57,6 +57,15 @@ class UserPages(_Recorded, UserAdmin, ModelAdmin):  # type: ignore[misc, type-ar
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
+    actions = ["allow_sign_in"]
+
+    @admin.action(description="Allow to sign in again", permissions=["change"])
+    def allow_sign_in(self, request: HttpRequest, queryset: Any) -> None:
+        """Those who tried too often need not wait."""
+        for user in queryset:
+            signins.allow(actor=actors.of(user=request.user), user=user)
+        names = ", ".join(user.get_username() for user in queryset)
+        self.message_user(request, f"May try to sign in again: {names}.")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return [] if request.user.is_superuser else ["is_superuser"]  # type: ignore[union-attr]
