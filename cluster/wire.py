@@ -106,6 +106,7 @@ class ReplicaReport:
     card_memory: int | None = None  # what they have of all cards together
     cpu: float | None = None  # cores that they kept busy in the last seconds, on average
     in_flight: int = 0
+    waiting: int | None = None  # of these in the engine's own queue, as it says itself; None: it does not
     last_used_at: float | None = None
 
 
@@ -355,6 +356,8 @@ class EnginesFile:
 class ReplicaLoad:
     in_flight: int = 0
     last_used_at: float | None = None
+    waiting: int | None = None  # in the engine's own queue, as it says itself; None: it does not, or not any more
+    still_for: float | None = None  # seconds that its engine has computed nothing, by its own counts; None: not known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -244,6 +244,12 @@ class Variables:
         readers.seconds,
         "Longest time an engine may take to become ready, unless its profile says otherwise: it has 5 min and 20 s for each GiB of its weights (20 min where their size is not known), and never more than this.",
     )
+    engine_metrics_every: float = _setting(
+        "LLMGW_ENGINE_METRICS_EVERY",
+        "2",
+        readers.seconds,
+        "Seconds between two looks at what an engine says of itself: what runs and waits in it, whether it computes.",
+    )
     engine_log_bytes: int = _setting(
         "LLMGW_ENGINE_LOG_BYTES", str(4 * MIB), parse_bytes, "Most that is kept of one engine's log."
     )

@@ -1,27 +1,13 @@
-"""What engines say of themselves, read from their own endpoints. Sources: llama.cpp's server README, vLLM's metrics."""
+"""What engines say of their model in their own list of models. Sources: llama.cpp's server README, vLLM's API server."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import orjson
 
-_REQUESTS = re.compile(
-    rb"^(?:llamacpp:requests_(?:processing|deferred)|vllm:num_requests_(?:running|waiting))(?:\{[^}\n]*\})? ([0-9.e+]+)$",
-    re.MULTILINE,
-)
 MOST_FACTS = 40
 """Entries of an engine's `meta` that are kept."""
-
-
-def requests_in(metrics: bytes) -> int | None:
-    """Requests that run and wait in the engine, over all of its ranks, by its /metrics; None: it does not say."""
-    found = _REQUESTS.findall(metrics)
-    try:
-        return int(sum(float(value) for value in found)) if found else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def facts_in(models: bytes) -> dict[str, Any]:

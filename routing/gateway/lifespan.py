@@ -32,6 +32,7 @@ from routing.gateway.node_listener import MAX_BODY, NodeListener
 from routing.gateway.peers import Peers
 from routing.gateway.polling import Poller
 from routing.gateway.remote import Remote
+from routing.gateway.scrapes import EngineFigures
 from routing.gateway.strategy import StoredRule
 from routing.gateway.table import Table, View
 from routing.gateway.upstream import Limits, Target, Upstream
@@ -58,7 +59,10 @@ class Gateway:
         self.upstream = upstream or Upstream(connect_timeout=config.connect_timeout, limits=limits)
         self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
         self.table = Table(config, on_change=self._changed)
-        self.engines = Engines(self.upstream, self.flights, view=lambda: self.table.view)
+        self.engines = Engines(
+            self.upstream, self.flights, view=lambda: self.table.view, every=config.engine_metrics_every
+        )
+        self.metrics.registry.register(EngineFigures(lambda: self.engines.told))
         self.members = Members(config, clock, since=since)
         self.remote = Remote(self.members, self.upstream)
         self.rule = StoredRule(config.router_file)

@@ -17,11 +17,15 @@ import orjson
 from cluster.wire import Load, ReplicaLoad, to_dict
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.logs import event
+from routing.domain.figures import Scraped
 
 log = logging.getLogger(__name__)
 
 PERIOD = 1.0
 """Seconds between two reports, and between two attempts to connect."""
+
+
+_UNKNOWN = Scraped()
 
 
 class Flights:
@@ -31,6 +35,8 @@ class Flights:
         self.counts: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
         """Requests that an engine says it has beyond ours; never zero."""
+        self.scraped: dict[str, Scraped] = {}
+        """What is known of each engine's own figures; times are the loop's."""
         self.last_used: dict[str, float] = {}
         self.suspects: set[str] = set()
         self.replicas: Mapping[str, str] = {}
@@ -65,14 +71,21 @@ class Flights:
             self.urgent.set()  # begins to drain: the agent wants to know how much there is left
         self.replicas = replicas
 
-    def report(self) -> Load:
+    def report(self, now: float) -> Load:
+        """`now` is the loop's time."""
         names = self.replicas.keys() | self.counts.keys()
         return Load(
-            replicas={
-                name: ReplicaLoad(in_flight=self.counts.get(name, 0), last_used_at=self.last_used.get(name))
-                for name in names
-            },
+            replicas={name: self._load(name, self.scraped.get(name, _UNKNOWN), now) for name in names},
             suspects=tuple(sorted(self.suspects)),
+        )
+
+    def _load(self, name: str, scraped: Scraped, now: float) -> ReplicaLoad:
+        figures, still = scraped.figures, scraped.still(now)
+        return ReplicaLoad(
+            in_flight=self.counts.get(name, 0),
+            last_used_at=self.last_used.get(name),
+            waiting=None if figures is None else figures.waiting,
+            still_for=None if still is None else round(still, 1),
         )
 
     @property
@@ -116,7 +129,7 @@ class LoadReporter:
     async def _tell(self, writer: asyncio.StreamWriter) -> None:
         flights = self._flights
         flights.urgent.clear()
-        told = flights.report()
+        told = flights.report(asyncio.get_running_loop().time())
         writer.write(orjson.dumps(to_dict(told)) + b"\n")
         await writer.drain()
         flights.suspects.difference_update(told.suspects)

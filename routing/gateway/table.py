@@ -30,6 +30,7 @@ class View:
     keys: dict[str, KeyEntry] = field(default_factory=dict)  # by the SHA-256 of the key
     routes: dict[str, Route] = field(default_factory=dict)  # by the name of a model or an adapter
     replicas: dict[str, str] = field(default_factory=dict)  # of this node, by id: `ready` or `draining`
+    engines: tuple[LocalEngine, ...] = ()  # theirs
     admins: dict[str, AdminEntry] = field(default_factory=dict)  # by the SHA-256 of the token
     providers: dict[str, ProviderEntry] = field(default_factory=dict)  # by id; only where the cloud module runs
     made_at: float = 0.0  # cluster time of the snapshot
@@ -47,6 +48,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
         keys={key.sha256: key for key in snapshot.keys},
         routes=routes,
         replicas={engine.replica_id: engine.state for engine in engines.engines},
+        engines=engines.engines,
         admins={admin.sha256: admin for admin in snapshot.admins},
         providers={provider.provider_id: provider for provider in snapshot.providers},
         made_at=snapshot.made_at,
@@ -87,6 +89,7 @@ def _seat(engine: LocalEngine) -> Seat:
         slots=engine.slots,
         served_name=engine.served_name,
         context=engine.context,
+        engine=engine.engine,
     )
 
 

@@ -52,6 +52,30 @@ class Handler(engine.Handler):
 
     known: tuple[str, ...] = ()
 
+    def figures(self) -> str:
+        """As vLLM 0.11 writes them by prometheus_client: two spellings of what it renamed, NaN where it has nothing to say."""
+        working, tokens = self.server.working, self.server.tokens
+        labels = f'{{engine="0",model_name="{self.known[0]}"}}'
+        lines = [
+            "# HELP vllm:num_requests_running Number of requests in model execution batches.",
+            "# TYPE vllm:num_requests_running gauge",
+            f"vllm:num_requests_running{labels} {float(working)}",
+            "# TYPE vllm:num_requests_waiting gauge",
+            f"vllm:num_requests_waiting{labels} 0.0",
+            f"vllm:kv_cache_usage_perc{labels} {working / 8}",
+            f"vllm:gpu_cache_usage_perc{labels} {working / 8}",
+            f"vllm:gpu_prefix_cache_hit_rate{labels} NaN",
+            f"vllm:prompt_tokens_total{labels} {float(tokens)}",
+            f"vllm:prompt_tokens_created{labels} 1.7565e+09",
+            f"vllm:generation_tokens_total{labels} {float(tokens)}",
+            f'vllm:iteration_tokens_total_bucket{{engine="0",le="1.0",model_name="{self.known[0]}"}} {float(tokens)}',
+            f"vllm:iteration_tokens_total_count{labels} {float(tokens)}",
+            f"vllm:iteration_tokens_total_sum{labels} {float(tokens)}",
+            f"vllm:time_to_first_token_seconds_sum{labels} 0.25",
+            f"vllm:time_to_first_token_seconds_count{labels} {float(tokens)}",
+        ]
+        return "\n".join(lines) + "\n"
+
     def compute(self, body: dict[str, Any]) -> None:
         name = body.get("model")
         if name not in self.known:

@@ -2,7 +2,7 @@
 
     LLMGW_ENGINE_KEY=k python tests/fakes/engine.py --port 4000 --load-for 30 --token-delay 0.1
 
-Used where the real engine cannot be made to misbehave. It speaks /health, /slots, /props, /v1/models, completions,
+Used where the real engine cannot be made to misbehave. It speaks /health, /metrics, /props, /v1/models, completions,
 chat completions (streamed or not) and embeddings, all but /health behind the key.
 """
 
@@ -80,6 +80,23 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def tell(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/plain; version=0.0.4")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def figures(self) -> str:
+        """Its metrics, as llama.cpp writes them."""
+        working, tokens = self.server.working, self.server.tokens
+        return (
+            f"# HELP llamacpp:requests_processing Number of requests processing.\n"
+            f"# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing {min(working, 1)}\n"
+            f"llamacpp:requests_deferred {max(0, working - 1)}\n"
+            f"llamacpp:tokens_predicted_total {tokens}\nllamacpp:n_decode_total {tokens}\n"
+        )
+
     def refuse(self, status: int, message: str) -> None:
         self.answer(status, {"error": {"code": status, "message": message, "type": "unavailable_error"}})
 
@@ -103,8 +120,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(200, {"status": "ok"})
             else:
                 self.refuse(503, "Loading model")
-        elif self.path == "/slots":
-            self.answer(200, [{"id": 0, "is_processing": self.server.working > 0}])
+        elif self.path == "/metrics":
+            self.tell(self.figures())
         elif self.path == "/props":
             self.answer(200, {"total_slots": 1, "default_generation_settings": {"n_ctx": 1024}})
         elif self.path == "/v1/models":

@@ -118,6 +118,7 @@ def reports(replicas: Iterable[Replica], rules: Rules) -> tuple[ReplicaReport, .
                 context=process.context if process else None,
                 slots=process.slots if process else None,
                 in_flight=load.in_flight if load else 0,
+                waiting=load.waiting if load else None,
                 last_used_at=replica.last_used_at,
             )
         )

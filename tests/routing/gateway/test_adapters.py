@@ -102,11 +102,11 @@ async def test_an_engine_with_adapters_is_asked_once_what_its_model_is(tmp_path:
         held = (LocalAdapter(name="ahoy", weights="/srv/ahoy.gguf", id=4),)
         it.publish((local_engine("rep_1", TINY, it.engine.port, adapters=held),))
         await taken(it, it.engine.port)
-        engines = Engines(it.gateway.upstream, it.gateway.flights, view=lambda: it.gateway.table.view)
+        engines = Engines(it.gateway.upstream, it.gateway.flights, view=lambda: it.gateway.table.view, every=9.0)
         it.engine.questions.clear()
         engines.look()
         await asyncio.sleep(0.2)
-        assert it.engine.questions == ["/v1/models"]
+        assert sorted(it.engine.questions) == ["/metrics", "/v1/models"]
 
 
 @asynccontextmanager

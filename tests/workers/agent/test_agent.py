@@ -17,6 +17,7 @@ import orjson
 import pytest
 
 from cluster.wire import Load, ReplicaLoad, Wanted, WantedReplica, Weights, to_dict
+from routing.domain.figures import Figures, figures_in
 from tests.processes import alive, fair, wait_for
 from tests.tiny import TEXT, tiny_gguf
 from tests.workers.agent.node import KEY, TOP, Node, R, broken_weights, chat, ended, serve_tiny, stop_engines
@@ -64,6 +65,31 @@ def test_an_embedding_model_is_ready_after_a_real_embedding(node: Node) -> None:
         trust_env=False,
     )
     assert len(answer.json()["data"][0]["embedding"]) == 64
+
+
+def test_the_real_engine_counts_its_work_and_moves_with_each_token(node: Node) -> None:
+    node.want()
+    node.start_agent()
+    engine = node.wait_ready()
+
+    def figures() -> Figures:
+        answer = httpx.get(
+            f"http://127.0.0.1:{engine.port}/metrics",
+            headers={"authorization": f"Bearer {engine.key}"},
+            trust_env=False,
+        )
+        found = figures_in(answer.content)
+        assert found is not None
+        return found
+
+    before = figures()
+    assert (before.running, before.waiting) == (0, 0)
+    assert before.steps > 0  # of the agent's own token
+    assert chat(engine) == TEXT
+    after = figures()
+    assert after.steps > before.steps
+    assert after.generated_tokens > before.generated_tokens
+    assert after.prompt_tokens > before.prompt_tokens
 
 
 def test_f45_an_idle_engine_that_is_killed_is_back_and_answers(node: Node) -> None:

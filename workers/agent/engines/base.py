@@ -15,6 +15,7 @@ import httpx
 
 from catalog.domain.engine_command import CardUse, Command, Lora, Run, Span
 from cluster.wire import CardReport, EngineBuild, Serve
+from routing.domain.figures import figures_in
 from workers.agent.address import interface_of
 from workers.agent.events import Verdict
 
@@ -161,6 +162,13 @@ async def one_token(client: httpx.AsyncClient, target: Target) -> Look:
     if not made:
         return Look(verdict=Verdict.BROKEN, message=f"{path} answered 200 without a result: {answer.text[:300]}")
     return Look(verdict=Verdict.READY)
+
+
+async def in_flight(client: httpx.AsyncClient, target: Target) -> int | None:
+    """Requests that run and wait in it by its own figures; None: it does not say."""
+    answer = await fetch(client, target, "GET", "/metrics", timeout=QUICK)
+    found = None if isinstance(answer, Look) or answer.status_code != 200 else figures_in(answer.content)
+    return None if found is None else found.requests
 
 
 def number(value: Any) -> int | None:

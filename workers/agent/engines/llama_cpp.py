@@ -17,7 +17,17 @@ from catalog.domain.engine_command import Command, command
 from cluster.wire import CardReport, EngineBuild, Serve
 from workers.agent.engines import adapters
 from workers.agent.engines.architectures import of_library
-from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
+from workers.agent.engines.base import (
+    QUICK,
+    Look,
+    Target,
+    fetch,
+    health,
+    in_flight,
+    number,
+    one_token,
+    run_of,
+)
 from workers.agent.events import Verdict
 
 TOP = Path(__file__).resolve().parents[3]
@@ -73,7 +83,7 @@ class LlamaCpp:
         return {"LLMGW_ENGINE_KEY" if _wheel() else "LLAMA_API_KEY": key}
 
     async def look(self, client: httpx.AsyncClient, target: Target, *, deep: bool) -> Look:
-        """1. health; 2. deep: a token, then the shape and the adapters; 3. else: how many slots work."""
+        """1. health; 2. deep: a token, then the shape and the adapters; 3. else: what its metrics count."""
         found = await health(client, target)  # 1
         if found.verdict is not Verdict.READY:
             return found
@@ -87,7 +97,4 @@ class LlamaCpp:
             found = replace(found, context=number(settings.get("n_ctx")), slots=number(data.get("total_slots")))
             return await adapters.ask(client, target, found) if target.serve.adapters else found
         # 3. answered by the loop that also computes: a long batch delays it, which is no sign of death
-        slots = await fetch(client, target, "GET", "/slots", timeout=QUICK)
-        if isinstance(slots, Look) or slots.status_code != 200:
-            return found
-        return replace(found, in_flight=sum(1 for slot in slots.json() if slot.get("is_processing")))
+        return replace(found, in_flight=await in_flight(client, target))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,16 +13,18 @@ import httpx
 from catalog.domain.engine_command import Command, command
 from cluster.wire import CardReport, EngineBuild, Serve
 from workers.agent.engines.architectures import of_vllm
-from workers.agent.engines.base import QUICK, Look, Target, fetch, health, number, one_token, run_of
+from workers.agent.engines.base import (
+    QUICK,
+    Look,
+    Target,
+    fetch,
+    health,
+    in_flight,
+    number,
+    one_token,
+    run_of,
+)
 from workers.agent.events import Verdict
-
-_REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.M)
-
-
-def requests_in(metrics: str) -> int | None:
-    """Running and waiting requests over all ranks; None where the engine does not say."""
-    found = _REQUESTS.findall(metrics)
-    return int(sum(float(value) for value in found)) if found else None
 
 
 @functools.cache
@@ -64,7 +65,4 @@ class Vllm:
             models = await fetch(client, target, "GET", "/v1/models", timeout=QUICK)
             cards = models.json().get("data") if not isinstance(models, Look) and models.status_code == 200 else None
             return replace(found, context=number(cards[0].get("max_model_len")) if cards else None)
-        metrics = await fetch(client, target, "GET", "/metrics", timeout=QUICK)  # 3
-        if isinstance(metrics, Look) or metrics.status_code != 200:
-            return found
-        return replace(found, in_flight=requests_in(metrics.text))
+        return replace(found, in_flight=await in_flight(client, target))  # 3

@@ -12,7 +12,7 @@ from cluster.wire import Serve, Weights
 from workers.agent.engines.base import Engine, Look, Target
 from workers.agent.engines.llama_cpp import LlamaCpp
 from workers.agent.engines.registry import ENGINES
-from workers.agent.engines.vllm import Vllm, requests_in
+from workers.agent.engines.vllm import Vllm
 from workers.agent.events import Verdict
 
 SERVE = Serve(engine="llama.cpp", model="m", weights=Weights(path="/w"))
@@ -85,12 +85,12 @@ async def test_an_embedding_model_is_asked_for_an_embedding() -> None:
     assert (found.verdict, found.context, found.slots) == (Verdict.READY, 2048, 4)
 
 
-async def test_llama_cpp_tells_its_shape_and_how_many_slots_work() -> None:
+async def test_llama_cpp_tells_its_shape_and_how_many_requests_it_has() -> None:
     found = await look(LlamaCpp(), deep=True, health=200, completions=TOKEN, props=PROPS)
     assert (found.context, found.slots) == (2048, 4)
-    slots = [{"is_processing": True}, {"is_processing": False}]
-    assert (await look(LlamaCpp(), deep=False, health=200, slots=slots)).in_flight == 1
-    stuck = await look(LlamaCpp(), deep=False, health=200, slots=httpx.ReadTimeout("a long batch"))
+    metrics = "llamacpp:requests_processing 1\nllamacpp:requests_deferred 2\n"
+    assert (await look(LlamaCpp(), deep=False, health=200, metrics=metrics)).in_flight == 3
+    stuck = await look(LlamaCpp(), deep=False, health=200, metrics=httpx.ReadTimeout("a long batch"))
     assert (stuck.verdict, stuck.in_flight) == (Verdict.READY, None)
 
 
@@ -103,7 +103,7 @@ async def test_vllm_tells_its_context_and_counts_over_all_ranks() -> None:
         'vllm:num_requests_waiting{engine="0",model_name="m"} 4.0\n'
     )
     assert (await look(Vllm(), deep=False, health=200, metrics=metrics)).in_flight == 7
-    assert requests_in("# nothing") is None
+    assert (await look(Vllm(), deep=False, health=200, metrics="# nothing")).in_flight is None
 
 
 @pytest.mark.parametrize("kind", ENGINES)
