@@ -1,4 +1,4 @@
-"""What tests of the whole agent share: a node with its controller."""
+"""What tests of the agent share: a node with its controller, and a machine with its time by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.workers.agent.bench import Bench
 from tests.workers.agent.node import Node
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cluster.wire import AdapterFile, LocalAdapter, Serve, WantedReplica, Weights
-from tests.workers.agent.test_machine import Bench, R
+from tests.workers.agent.bench import Bench, R
 from workers.agent.events import Adopted, Probed, Remember, Spawn, Spawned, Verdict, WantedArrived
 from workers.agent.store import Intent, IntentStore
 

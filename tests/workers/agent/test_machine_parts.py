@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.wire import Weights
-from tests.workers.agent.test_machine import Bench, R
+from tests.workers.agent.bench import Bench, R
 from workers.agent.events import Adopted, Forget, Probe, Signal, Spawn, SpawnFailed, Verdict, WantedArrived, WeightsSeen
 
 LEADER: dict[str, Any] = {"engine": "vllm", "nodes": 2, "rank": 0, "master": "10.0.0.1", "master_port": 23001}

@@ -1,0 +1,169 @@
+"""The agent's decisions: what was adopted, and whether what is ready still works."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.wire import ReplicaLoad
+from tests.workers.agent.bench import SERVE, Bench, R
+from workers.agent.events import (
+    Adopted,
+    Forget,
+    LoadReported,
+    Probe,
+    Signal,
+    Spawn,
+    Verdict,
+    WantedArrived,
+)
+
+
+def test_an_adopted_ready_engine_serves_while_it_is_looked_at(bench: Bench) -> None:
+    bench.say(Adopted(replica_id=R, generation=1, serve=SERVE, pid=7, port=4001, key="k", started_at=900, ready_at=901))
+    assert bench.machine.engines()[0].port == 4001
+    assert not bench.only(Probe).deep
+    bench.want()
+    bench.none(Spawn, Signal)
+    assert bench.report.pid == 7
+
+
+def test_an_adopted_engine_is_kept_as_long_as_nobody_says_what_is_wanted(bench: Bench) -> None:
+    bench.say(Adopted(replica_id=R, generation=1, serve=SERVE, pid=7, port=4001, key="k", started_at=900))
+    for _ in range(100):
+        bench.tick(1)
+        bench.none(Signal, Forget)
+    bench.say(WantedArrived(replicas=()))
+    bench.only(Signal)
+
+
+def test_an_adopted_engine_that_was_still_loading_keeps_its_first_deadline(bench: Bench) -> None:
+    bench.say(Adopted(replica_id=R, generation=1, serve=SERVE, pid=7, port=1, key="k", started_at=bench.now - 1199))
+    bench.want()
+    bench.none(Signal)
+    bench.tick(1)
+    bench.only(Signal)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SILENT, Verdict.LOADING])  # LOADING: it does not even listen
+def test_a_suspect_is_looked_at_at_once_and_replaced_only_after_long_silence(bench: Bench, verdict: Verdict) -> None:
+    launch = bench.ready()
+    bench.say(LoadReported(replicas={}, suspects=(R,)))
+    assert {item.deep for item in bench.out if isinstance(item, Probe)} == {False, True}
+    bench.probed(launch, verdict)
+    for _ in range(59):
+        bench.tick(1)
+        bench.none(Signal)
+        if any(isinstance(item, Probe) for item in bench.out):
+            bench.probed(launch, verdict)
+    bench.tick(1)
+    bench.only(Signal)
+    bench.exited(launch)
+    assert bench.report.code == "engine_unresponsive"
+    bench.only(Spawn)
+
+
+def test_f07_a_single_silent_look_heals_by_itself() -> None:
+    bench = Bench(deep_every=1e9)
+    launch = bench.ready()
+    bench.tick(20)
+    bench.probed(launch, Verdict.SILENT)
+    bench.tick(1)
+    bench.probed(launch, Verdict.READY)
+    for _ in range(20):
+        bench.tick(15)
+        bench.none(Signal)
+        bench.probed(launch, Verdict.READY)
+
+
+def deep_asked(bench: Bench) -> bool:
+    return any(isinstance(item, Probe) and item.deep for item in bench.out)
+
+
+def wait_for_a_deep_look(bench: Bench, launch: int, *, seconds: int = 200) -> float:
+    """Seconds until a token is asked for, while shallow looks are answered well."""
+    for passed in range(seconds):
+        bench.tick(1)
+        if deep_asked(bench):
+            return passed + 1.0
+        if any(isinstance(item, Probe) for item in bench.out):
+            bench.probed(launch, Verdict.READY)
+            if deep_asked(bench):
+                return passed + 1.0
+    raise AssertionError("nobody asked for a token")
+
+
+def test_f60_a_ready_engine_whose_health_is_fine_but_whose_core_is_stuck_is_replaced(bench: Bench) -> None:
+    launch = bench.ready()
+    assert wait_for_a_deep_look(bench, launch) == bench.machine.rules.deep_every
+    began = bench.now
+    while not any(isinstance(item, Signal) for item in bench.out):
+        bench.tick(1)
+        if any(isinstance(item, Probe) and not item.deep for item in bench.out):
+            bench.probed(launch, Verdict.READY)
+    assert 2 * bench.machine.rules.deep_patience <= bench.now - began <= 2 * bench.machine.rules.deep_patience + 5
+    bench.exited(launch)
+    assert bench.report.code == "engine_wedged"
+    bench.only(Spawn)
+
+
+def test_f60_one_that_answers_every_token_with_an_error_is_replaced_soon(bench: Bench) -> None:
+    launch = bench.ready()
+    wait_for_a_deep_look(bench, launch)
+    bench.probed(launch, Verdict.BROKEN, deep=True)
+    bench.none(Signal)
+    wait_for_a_deep_look(bench, launch, seconds=5)
+    bench.probed(launch, Verdict.BROKEN, deep=True)
+    bench.only(Signal)
+
+
+def test_f60_a_late_token_is_proof_enough_and_costs_one_look_in_two_minutes(bench: Bench) -> None:
+    launch = bench.ready()
+    for _ in range(5):
+        assert wait_for_a_deep_look(bench, launch) == bench.machine.rules.deep_every
+        bench.tick(59)
+        bench.probed(launch, Verdict.READY, deep=True)
+        bench.none(Signal)
+
+
+def test_f60_an_engine_whose_slots_are_all_taken_is_never_asked_and_never_blamed(bench: Bench) -> None:
+    launch = bench.ready()
+    for _ in range(600):
+        bench.say(LoadReported(replicas={R: ReplicaLoad(in_flight=2)}), after=1)
+        assert not deep_asked(bench)
+        bench.none(Signal)
+        if any(isinstance(item, Probe) for item in bench.out):
+            bench.probed(launch, Verdict.READY)
+
+
+def test_f60_an_engine_at_work_may_take_its_time_for_the_token(bench: Bench) -> None:
+    launch = bench.ready()
+    bench.say(LoadReported(replicas={R: ReplicaLoad(in_flight=1)}))
+    wait_for_a_deep_look(bench, launch)
+    for _ in range(280):
+        bench.say(LoadReported(replicas={R: ReplicaLoad(in_flight=1)}), after=1)
+        bench.none(Signal)
+        if any(isinstance(item, Probe) for item in bench.out):
+            bench.probed(launch, Verdict.READY)
+
+
+def test_f60_a_token_that_comes_while_the_engine_drains_counts_if_it_is_wanted_again(bench: Bench) -> None:
+    launch = bench.ready()
+    bench.say(LoadReported(replicas={R: ReplicaLoad(in_flight=1)}))
+    wait_for_a_deep_look(bench, launch)
+    bench.want(run=False)
+    assert bench.state == "draining"
+    bench.probed(launch, Verdict.READY, deep=True)
+    bench.want()
+    assert bench.state == "ready"
+    assert wait_for_a_deep_look(bench, launch) == bench.machine.rules.deep_every
+
+
+def test_f60_a_suspect_is_asked_for_a_token_at_once_but_not_for_each_connection_that_fails(bench: Bench) -> None:
+    launch = bench.ready()
+    asked = 0
+    for _ in range(20):
+        bench.say(LoadReported(replicas={R: ReplicaLoad()}, suspects=(R,)), after=0.5)
+        if deep_asked(bench):
+            asked += 1
+            bench.probed(launch, Verdict.READY, deep=True)
+    assert asked == 1
