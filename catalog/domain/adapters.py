@@ -13,6 +13,7 @@ from typing import Any
 
 from catalog.domain import gguf, safetensors
 from catalog.domain.facts import ModelFacts
+from catalog.domain.foreign import plain
 from catalog.domain.repository import Format
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -73,8 +74,8 @@ def gguf_adapter(header: gguf.Header, facts: ModelFacts, *, what: str) -> Adapte
     return AdapterFacts(
         format=Format.GGUF,
         architecture=facts.architecture,
-        name=_plain(facts.name),
-        base=_plain(header.pairs.get("general.base_model.0.name")),
+        name=plain(facts.name, 200),
+        base=plain(header.pairs.get("general.base_model.0.name"), 200),
         alpha=_figure(alpha),
         **found,
     )
@@ -92,15 +93,10 @@ def peft_adapter(config: Any, header: safetensors.Header, *, what: str) -> Adapt
     found = _pairs(((tensor.name, tensor.shape) for tensor in header.tensors), _PEFT_PAIR, what)
     return AdapterFacts(
         format=Format.SAFETENSORS,
-        base=_plain(base),
+        base=plain(base, 200),
         alpha=_figure(alpha),
         **found,
     )
-
-
-def _plain(value: Any) -> str:
-    """A text for people, as a database can keep it."""
-    return "".join(filter(str.isprintable, value[:200])) if isinstance(value, str) else ""
 
 
 def _figure(value: Any) -> float | None:
@@ -174,4 +170,4 @@ def vet(
 
 
 def _refused(code: str, text: str) -> Refused:
-    return Refused(Kind.INVALID, code, text, param="scale" if code == "adapter_scale" else "path")
+    return Refused(Kind.INVALID, code, plain(text, 2000), param="scale" if code == "adapter_scale" else "path")

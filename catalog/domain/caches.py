@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from catalog.domain.foreign import MOST
+
+MAX_LAYERS = 4096
 PERIODS: Mapping[str, int] = {
     "gemma2": 2, "gpt-oss": 2, "cohere2": 4, "olmo2": 4, "exaone4": 4, "exaone-moe": 4, "llama4": 4, "afmoe": 4,
     "smallthinker": 4, "gemma3n": 5, "gemma3": 6, "gemma-embedding": 6, "plamo3": 8,
@@ -35,7 +38,10 @@ class Caches:
 def attention(
     *, layers: int, heads_kv: Sequence[int], key: int, value: int, window: int = 0, windowed: Sequence[bool] = ()
 ) -> tuple[Caches, ...]:
-    """The caches of layers with `heads_kv` heads each (one figure: all alike; 0: a layer that keeps no tokens)."""
+    """The caches of layers with `heads_kv` heads each (one figure: all alike; 0: a layer that keeps no tokens). (): no model has
+    so many layers, or layers of such a size."""
+    if layers > MAX_LAYERS or max(heads_kv, default=0) * max(key, value) * layers > MOST:  # no model's shape: not known
+        return ()
     each = tuple(heads_kv) if len(heads_kv) > 1 else tuple(heads_kv) * layers
     slides = tuple(windowed) or (False,) * layers
     found: dict[tuple[int, int], int] = {}
@@ -69,4 +75,4 @@ def slides(architecture: str, layers: int, pattern: Sequence[int] | int | None) 
 
 def state(*, layers: int, conv: int, inner: int, size: int, groups: int) -> int:
     """Bytes of one request's recurrent state, in 32-bit values: (conv - 1) x (inner + 2 x groups x size) + size x inner."""
-    return layers * ((conv - 1) * (inner + 2 * groups * size) + size * inner) * 4
+    return min(MOST, layers * ((conv - 1) * (inner + 2 * groups * size) + size * inner) * 4)

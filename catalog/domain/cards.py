@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.domain.foreign import plain
 from catalog.domain.repository import MAX_FILES, RepoFile
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -68,7 +69,7 @@ def repo_card(data: Any) -> RepoCard:
     return RepoCard(
         id=data["id"],
         commit=commit or "",
-        gated="manual" if gated is True else gated[:20] if isinstance(gated, str) else "",
+        gated="manual" if gated is True else plain(gated, 20),
         private=data.get("private") is True,
         license=_license(card, tags := _texts(data.get("tags"))),
         tags=tags,
@@ -85,7 +86,8 @@ def repo_card(data: Any) -> RepoCard:
 def _file(data: Any, repo: str) -> RepoFile:
     path = data.get("rfilename") if isinstance(data, Mapping) else None
     if not isinstance(path, str) or len(path) > MAX_PATH or not PATH.fullmatch(path):
-        raise _bad(f"{repo} names a file {str(path)[:80]!r}, which is no path in a repository")
+        shown = repr(path[:80]) if isinstance(path, str) else "without a name"
+        raise _bad(f"{repo} names a file {shown}, which is no path in a repository")
     lfs = data.get("lfs")
     sha256 = _text(lfs.get("sha256")) if isinstance(lfs, Mapping) else ""
     if sha256 and not SHA256.fullmatch(sha256):
@@ -103,13 +105,13 @@ def _license(card: Mapping[str, Any], tags: tuple[str, ...]) -> str:
 
 
 def _text(value: Any) -> str:
-    return value[:200] if isinstance(value, str) else ""
+    return plain(value, 200)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
-        return (value[:200],)
-    return tuple(item[:200] for item in value[:500] if isinstance(item, str)) if isinstance(value, list) else ()
+        return (plain(value, 200),)
+    return tuple(plain(item, 200) for item in value[:500] if isinstance(item, str)) if isinstance(value, list) else ()
 
 
 def _count(value: Any) -> int | None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import cycle, islice
 from typing import Any
 
 from catalog.domain import caches
-from catalog.domain.caches import Caches
+from catalog.domain.caches import MAX_LAYERS, Caches
+from catalog.domain.foreign import MOST, plain
 from catalog.domain.gguf import Array, BadGguf, Header
 from catalog.domain.gguf_types import FILE_TYPES, GGML_TYPES, POOLING
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 MAX_FIGURE = 1 << 48
-MAX_LAYERS = 4096
 ENCODERS = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "modern-bert", "t5encoder",
             "gemma-embedding")  # fmt: skip
 """Architectures that answer with vectors only, whatever their header says of pooling."""
@@ -87,10 +88,10 @@ def model_facts(header: Header, *, file_name: str = "") -> ModelFacts:
     kind = _kind(reader, file_name)
     return ModelFacts(
         kind=kind,
-        architecture=reader.architecture,
-        name=reader.text("general.name")[:200],
+        architecture=plain(reader.architecture, 64),
+        name=plain(reader.text("general.name"), 200),
         quantization=_quantization(reader, header),
-        parameters=sum(tensor.elements for tensor in header.tensors),
+        parameters=min(MOST, sum(tensor.elements for tensor in header.tensors)),
         bytes=sum(header.sizes.values()),
         tensors=len(header.tensors),
         layers=layers,
@@ -136,7 +137,7 @@ def _caches(
     if interval and len(each) == 1:
         each = tuple(each[0] if at % interval == interval - 1 else 0 for at in range(layers))
     elif len(each) > 1:
-        each = (each * layers)[:layers]
+        each = tuple(islice(cycle(each), layers))
     window = reader.figure("attention.sliding_window") or 0
     windowed = caches.slides(reader.architecture, layers, reader.pattern()) if window else ()
     shared = reader.figure("attention.shared_kv_layers") or 0  # the last ones use what earlier ones keep

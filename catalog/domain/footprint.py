@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from catalog.domain.caches import Caches, attention
 from catalog.domain.engine_command import CACHE_RAM_MIB
 from catalog.domain.facts import ModelFacts
+from catalog.domain.foreign import MOST
 from llmgw_site.lib.units import MIB, format_bytes
 
 BYTES_PER_VALUE: Mapping[str, float] = {
@@ -100,7 +101,8 @@ def estimate(
         cache += int(kind.layers * max(1, slots) * cells(kind, each, batch) * per_token)
     masks = sum({kind.window: cells(kind, each, batch) for kind in kinds}.values()) * batch * 2
     logits = (facts.vocabulary or 32_000) * max(1, slots) * 4
-    return Footprint(weights=size, cache=cache, compute=_layer(facts) * batch * 4 + masks + logits, process=process)
+    compute = _layer(facts) * batch * 4 + masks + logits
+    return Footprint(weights=size, cache=min(cache, MOST), compute=min(compute, MOST), process=process)
 
 
 def layers_of(facts: ModelFacts) -> tuple[Caches, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from catalog.domain.foreign import plain
 from catalog.domain.gguf_types import GGML_TYPES
 from llmgw_site.lib.units import MIB, format_bytes
 
@@ -32,6 +33,7 @@ KEPT_ARRAY = 4096
 MAX_KEPT = 8 * MIB
 """Most bytes of keys and values that are kept of one header, whatever its counts."""
 CHUNK = 1 * MIB
+MAX_MESSAGE = 1000
 
 Value = int | float | bool | str | tuple[int | float | bool, ...]
 
@@ -51,9 +53,9 @@ class BadGguf(ValueError):
     """The file is refused. `code` is stable, the text says what is wrong at which byte."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = plain(message, MAX_MESSAGE)  # names of the file stand in it
+        super().__init__(self.message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from catalog.domain import caches
-from catalog.domain.caches import Caches
-from catalog.domain.facts import MAX_FIGURE, MAX_LAYERS, ModelFacts
+from catalog.domain.caches import MAX_LAYERS, Caches
+from catalog.domain.facts import MAX_FIGURE, ModelFacts
+from catalog.domain.foreign import plain
 
 TEXT = ("text_config", "llm_config", "language_config")
 """Where models that also see or hear keep the shape of the part that writes."""
@@ -32,8 +33,8 @@ def config_facts(config: Mapping[str, Any], *, size: int = 0) -> ModelFacts:
     method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
     return ModelFacts(
         kind="model",
-        architecture=str(names[0])[:64] if isinstance(names, list) and names else "",
-        quantization=method[:40] if isinstance(method, str) else "",
+        architecture=plain(names[0], 64) if isinstance(names, list) and names else "",
+        quantization=plain(method, 40),
         bytes=size,
         layers=count("num_hidden_layers", "n_layer"),
         heads=heads,

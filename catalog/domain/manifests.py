@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from catalog.domain.cards import COMMIT, MAX_PATH, PATH, SHA256
+from catalog.domain.foreign import plain
 from catalog.domain.repository import Format
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -110,7 +111,7 @@ def _text(data: Mapping[str, Any], name: str) -> str:
 
 
 def _bad(why: str) -> Refused:
-    return Refused(Kind.INVALID, "manifest_bad", f"a list of weights was refused: {why}")
+    return Refused(Kind.INVALID, "manifest_bad", plain(f"a list of weights was refused: {why}", 1000))
 
 
 class Held(NamedTuple):

@@ -33,7 +33,7 @@ WITH_WEIGHTS = re.compile(
     r"vocab\.txt|(?:tokenizer|spiece|sentencepiece\.bpe)\.model|[^/]+\.tiktoken"
 )
 """Small files that an engine reads beside safetensors."""
-MAX_FILES = 100_000
+MAX_FILES = 15_000
 
 
 class Format(StrEnum):

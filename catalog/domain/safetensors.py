@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.domain.foreign import plain
 from catalog.domain.gguf import Source
 from llmgw_site.lib.units import MIB, format_bytes
 
@@ -31,6 +32,7 @@ DTYPE_BITS: Mapping[str, int] = {
     "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6,
     "F6_E3M2": 6, "F4": 4, "C64": 64,
 }  # fmt: skip
+MAX_MESSAGE = 1000
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.safetensors")
 
 
@@ -38,9 +40,9 @@ class BadSafetensors(ValueError):
     """The file is refused. `code` is stable, the text says what is wrong."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = plain(message, MAX_MESSAGE)  # names of the file stand in it
+        super().__init__(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +172,8 @@ def read_index(text: bytes) -> Index:
     files = {file for file in weights.values() if isinstance(file, str)}
     for file in (*files, *(value for value in weights.values() if not isinstance(value, str))):
         if not isinstance(file, str) or not FILE.fullmatch(file):
-            shown = str(file)[:80]
-            raise BadSafetensors("safetensors_bad_index", f"The index names {shown!r}, which is no file beside it.")
+            shown = repr(file[:80]) if isinstance(file, str) else "what is no text"
+            raise BadSafetensors("safetensors_bad_index", f"The index names {shown}, which is no file beside it.")
     size = metadata.get("total_size") if isinstance(metadata, dict) else 0
     known = _figures([size])
     return Index(files=tuple(sorted(files)), tensors=len(weights), total_size=known[0] if known else 0)

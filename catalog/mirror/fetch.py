@@ -33,7 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 LOOK = 0.2
 """Seconds after which a waiting connection sees that another has failed."""
 HASH_PIECE = 1 * MIB
-RANGE = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+)")
+RANGE = re.compile(r"bytes (?P<start>[0-9]{1,20})-(?P<end>[0-9]{1,20})/(?P<total>[0-9]{1,20})")
 Tell = Callable[[int], None]
 
 
@@ -231,11 +231,12 @@ def _checked(response: httpx.Response, wanted: Wanted, span: Span | None) -> Ite
         found = RANGE.fullmatch(response.headers.get("content-range", ""))
         got = found and (int(found["start"]), int(found["end"]) + 1, int(found["total"]))
         if response.status_code != 206 or got != (span.start, span.end, wanted.size):  # 3
-            raise _changed(
-                wanted, f"HTTP {response.status_code} with {response.headers.get('content-range', 'no range')!r}"
-            )
-    elif response.status_code != 200 or int(response.headers.get("content-length", wanted.size)) != wanted.size:  # 3
-        raise _changed(wanted, f"HTTP {response.status_code} with {response.headers.get('content-length')} bytes")
+            told = response.headers.get("content-range", "no range")[:100]
+            raise _changed(wanted, f"HTTP {response.status_code} with {told!r}")
+    else:
+        length = response.headers.get("content-length", f"{wanted.size}")[:30]
+        if response.status_code != 200 or length != f"{wanted.size}":  # 3
+            raise _changed(wanted, f"HTTP {response.status_code} with {length} bytes")
     yield from response.iter_raw()
 
 

@@ -9,9 +9,12 @@ import re
 
 import httpx
 
+from catalog.domain.foreign import plain
 from llmgw_site.lib.errors import Kind, Refused
 
 RATE_LIMIT = re.compile(r'"?(?P<policy>[^";]*)"?\s*;[^,]*?\bt=(?P<seconds>[0-9]{1,9})')
+MAX_HEADER = 500
+"""Characters of a header that are looked at: the search takes the square of that time."""
 MAX_WAIT = 3600.0
 BUSY = frozenset({408, 500, 502, 503, 504})
 PAUSE = 5.0
@@ -32,7 +35,7 @@ def refused(response: httpx.Response, *, repository: str, page: str, token: bool
     7. `repository_unknown`     missing, private or without a token: a registry tells these apart for nobody
     8. `registry_refused`       anything else, with its own words
     """
-    code, words = response.headers.get("x-error-code", ""), response.headers.get("x-error-message", "")[:300]
+    code, words = response.headers.get("x-error-code", ""), plain(response.headers.get("x-error-message", ""), 300)
     status = response.status_code
     if status == 429:  # 1
         wait = seconds_to_wait(response)
@@ -80,6 +83,6 @@ def refused(response: httpx.Response, *, repository: str, page: str, token: bool
 def seconds_to_wait(response: httpx.Response) -> float:
     """What a 429 or 503 asks for: `RateLimit: "api";r=0;t=55`, or `Retry-After` in seconds. One more than told, so that the
     window has truly passed."""
-    found = RATE_LIMIT.search(response.headers.get("ratelimit", ""))
+    found = RATE_LIMIT.search(response.headers.get("ratelimit", "")[:MAX_HEADER])
     told = found["seconds"] if found else response.headers.get("retry-after", "")
     return min(float(told) + 1.0, MAX_WAIT) if told.isascii() and told.isdigit() else PAUSE

@@ -15,16 +15,17 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
-import orjson
 
 from catalog.domain.cards import REPOSITORY, RepoCard, repo_card
+from catalog.domain.foreign import TooMany, parsed
 from catalog.registry.answers import refused
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.outgoing import Guard, GuardedTransport
 from llmgw_site.lib.units import MIB, format_bytes
 
 ENDPOINT = "https://huggingface.co"
-MAX_ANSWER = 32 * MIB
+MAX_ANSWER = 5 * MIB
+"""What a repository of 15,000 files takes, and some. What is made of an answer takes many times as much."""
 DEADLINE = 60.0
 """Seconds for one question, its answer read."""
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
@@ -138,23 +139,23 @@ class Registry:
         with self._asked("GET", url) as response:
             if response.status_code != 200:
                 raise self._refused(response, repository=repository, what=what)
-            pieces, size = [], 0
+            answer = bytearray()
             try:
                 for piece in response.iter_raw():
-                    pieces.append(piece)
-                    size += len(piece)
-                    if size > MAX_ANSWER:
+                    answer += piece
+                    if len(answer) > MAX_ANSWER:
                         raise _bad(url, f"it is longer than {format_bytes(MAX_ANSWER)}")
                     if time.monotonic() > deadline:
                         raise _unreachable(url, f"no whole answer within {DEADLINE:.0f} s")
             except httpx.HTTPError as error:
                 raise _unreachable(url, str(error)) from None
         try:
-            return orjson.loads(b"".join(pieces)), response.links
-        except orjson.JSONDecodeError:
-            raise _bad(
-                url, "it is no JSON (a sign-in page of the network, or an address that is no registry's)"
-            ) from None
+            return parsed(answer), response.links
+        except TooMany as error:
+            raise _bad(url, str(error)) from None
+        except ValueError as error:
+            why = f"{error} (a sign-in page of the network, or an address that is no registry's)"
+            raise _bad(url, why) from None
 
     @contextmanager
     def _asked(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
@@ -173,7 +174,7 @@ class Registry:
                     return
             finally:
                 response.close()
-            url = str(response.url.join(response.headers["location"]))
+            url = _led_to(response)
         raise _bad(url, f"it leads on more than {MAX_REDIRECTS} times")
 
     def _refused(self, response: httpx.Response, *, repository: str, what: str) -> Refused:
@@ -182,7 +183,10 @@ class Registry:
 
     def _cursor(self, links: Mapping[Any, Any]) -> str:
         """The query of the next page; an address on another host is no next page."""
-        found = urlsplit(str(links.get("next", {}).get("url", "")))
+        try:
+            found = urlsplit(str(links.get("next", {}).get("url", "")))
+        except ValueError:  # brackets that are no address's
+            return ""
         return found.query if found.path.endswith("/api/models") else ""
 
     def _next(self, after: str) -> str:
@@ -207,6 +211,16 @@ def _named(item: Mapping[str, Any]) -> bool:
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _led_to(response: httpx.Response) -> str:
+    """Where a redirect leads. Raises Refused `registry_answer_bad`."""
+    try:
+        url = str(response.url.join(response.headers["location"]))
+        _origin(url)
+    except (httpx.InvalidURL, ValueError):  # a port that is none
+        raise _bad(str(response.url), "it leads to an address that is none") from None
+    return url
 
 
 def _host(url: str) -> str:

@@ -14,7 +14,7 @@ from llmgw_site.lib.units import MIB, format_bytes
 FIRST = 2 * MIB
 MAX_KEPT = 72 * MIB
 """A header may have 64 MiB."""
-TOTAL = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+)")
+TOTAL = re.compile(r"bytes (?P<start>[0-9]{1,20})-(?P<end>[0-9]{1,20})/(?P<total>[0-9]{1,20})")
 
 
 class Files(Protocol):

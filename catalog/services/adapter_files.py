@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from catalog.domain import safetensors
 from catalog.domain.adapters import CONFIG, WEIGHTS, AdapterFacts, gguf_adapter, peft_adapter
 from catalog.domain.facts import model_facts
+from catalog.domain.foreign import parsed
 from catalog.domain.gguf import BadGguf, read_header
 from catalog.domain.repository import FileSet, Format, RepoFile
 from catalog.registry.client import Registry
@@ -122,8 +121,8 @@ def _facts(opened: Registry, repository: str, commit: str, chosen: FileSet, what
 
 def _json(data: bytes) -> Any:
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
+        return parsed(data)
+    except ValueError:
         return None
 
 

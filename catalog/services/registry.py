@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
 from django.conf import settings
 
 from catalog.domain.cards import RepoCard
 from catalog.domain.facts import ModelFacts, model_facts
+from catalog.domain.foreign import parsed
 from catalog.domain.gguf import BadGguf, read_header
 from catalog.domain.hf_config import config_facts
 from catalog.domain.repository import FileSet, Format, RepoFile, choose, file_sets, projectors
@@ -103,8 +103,8 @@ def _config(registry: Files, card: RepoCard, folder: FileSet) -> ModelFacts:
     file = next(item for item in folder.beside if item.path == "config.json")
     data = RemoteFile(registry, card.id, card.commit, file.path, size=min(file.size, MAX_CONFIG)).read(0, MAX_CONFIG)
     try:
-        config = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        config = parsed(data)
+    except ValueError:
         config = None
     if not isinstance(config, dict):
         raise Refused(

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
-
 from catalog.domain.facts import ModelFacts, model_facts, shard_names
+from catalog.domain.foreign import parsed
 from catalog.domain.gguf import BadGguf, Header, read_header
 from catalog.domain.hf_config import config_facts
 from llmgw_site.lib.errors import Kind, Refused
@@ -106,9 +105,9 @@ def look_folder(path: str) -> Look:
     1. `weights_incomplete`    no config.json that can be read, or no *.safetensors
     """
     config = None
-    with contextlib.suppress(Refused, ValueError, RecursionError), _open(f"{path}/config.json") as handle:
+    with contextlib.suppress(Refused, ValueError), _open(f"{path}/config.json") as handle:
         read = OpenFile(handle).read(0, MAX_CONFIG + 1)
-        config = orjson.loads(read) if len(read) <= MAX_CONFIG else None
+        config = parsed(read) if len(read) <= MAX_CONFIG else None
     files = sorted(str(file) for file in Path(path).glob("*.safetensors"))
     if not isinstance(config, dict) or not files:
         what = "config.json that can be read" if not isinstance(config, dict) else "file *.safetensors"

@@ -35,7 +35,7 @@ AGAIN = 2.0
 """Seconds until sources that all failed are worth another look."""
 MOST_TOLD = 16 << 10
 """Bytes of a refusal that are read."""
-_RANGE = re.compile(r"bytes ([0-9]+)-([0-9]+)/[0-9]+")
+_RANGE = re.compile(r"bytes ([0-9]{1,20})-([0-9]{1,20})/[0-9]{1,20}")
 
 
 class NodeCalls:

@@ -1,162 +1,205 @@
-"""Gives damaged files to the readers of headers, many times over, in a process of its own: `python -m … READER COUNT SEED`.
+"""Gives damaged files and answers to everything that reads them, many times over, in a process of its own:
+`python -m tests.catalog.domain.hostile READER,READER COUNT SEED`.
 
-Prints the slowest case in seconds and the memory that all of them together came to need, in bytes. Anything but a refusal
-ends it with a traceback.
+Prints for each how many cases ran and how many of them were refused, the slowest in seconds, and the memory that all of them together
+came to need, in bytes. Anything but a refusal ends it with a traceback; so does a refusal that cannot be told in JSON, and a
+fact that no database keeps.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from catalog.domain.facts import model_facts
+import orjson
+
+from catalog.domain.adapters import gguf_adapter, peft_adapter
+from catalog.domain.cards import RepoCard, repo_card
+from catalog.domain.changes import change, successor
+from catalog.domain.facts import ModelFacts, facts_from_dict, model_facts
+from catalog.domain.footprint import estimate
+from catalog.domain.foreign import MAX_ITEMS, parsed
 from catalog.domain.gguf import BadGguf, read_header
 from catalog.domain.hf_config import config_facts
 from catalog.domain.manifests import manifest_from_dict
+from catalog.domain.repository import MAX_FILES, Format, choose, file_sets, projectors
 from catalog.domain.safetensors import BadSafetensors, read_index
 from catalog.domain.safetensors import read_header as read_safetensors
+from catalog.domain.tracing import held
+from catalog.registry.client import MAX_ANSWER
 from llmgw_site.lib.errors import Refused
-from tests.tiny import tiny_gguf
+from tests.catalog.domain import hostile_seeds as seeds
+from tests.catalog.domain.hostile_answers import Answers
+from tests.catalog.domain.hostile_seeds import NUMBERS, Bytes, damaged, odd
+
+Case = Callable[[random.Random], None]
 
 
-class Bytes:
-    """A source whose file claims to be as long as it likes."""
-
-    def __init__(self, data: bytes, size: int) -> None:
-        self.data, self.size = data, size
-
-    def read(self, offset: int, count: int) -> bytes:
-        return self.data[offset : offset + count]
-
-
-NUMBERS = [0, 1, 0xFF, 0x7FFF, 0xFFFFFFFF, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, 1 << 40]
-TEXTS = [
-    b"null",
-    b"-1",
-    b"1e999",
-    b'"',
-    b"[",
-    b"{",
-    b"]",
-    b"}",
-    b",",
-    b"\\u0000",
-    b"true",
-    b"99999999999999999999",
-    b"\xff",
-]
+def kept(facts: ModelFacts) -> None:
+    """What is known of a model goes into databases and JSON of 64 bits and comes back; and so does what it takes."""
+    text = orjson.dumps(facts.as_dict())
+    assert b"\\u0000" not in text, text[:300]
+    assert facts_from_dict(orjson.loads(text)) == facts
+    for context in (0, 8192):
+        assert estimate(facts, weights=facts.bytes, context=context, slots=8).total < 1 << 63
 
 
-def damaged(dice: random.Random, seed: bytes) -> bytes:
-    """The seed with a few bytes, numbers or pieces changed, doubled, moved or gone."""
-    data = bytearray(seed)
-    for _ in range(dice.choice((1, 1, 2, 3, 8))):
-        if not data:
-            break
-        at, kind = dice.randrange(len(data)), dice.randrange(7)
-        if kind == 0:
-            data[at] = dice.randrange(256)
-        elif kind == 1:
-            number = dice.choice(NUMBERS).to_bytes(8, "little")[: dice.choice((4, 8))]
-            data[at : at + len(number)] = number
-        elif kind == 2:
-            del data[at:]
-        elif kind == 3:
-            del data[at : at + dice.randrange(1, 64)]
-        elif kind == 4:
-            piece = data[at : at + dice.randrange(1, 64)]
-            data[at:at] = piece * dice.choice((1, 2, 100))
-        elif kind == 5:
-            data[at:at] = dice.choice(TEXTS)
-        else:
-            other = dice.randrange(len(data))
-            data[at], data[other] = data[other], data[at]
-    return bytes(data)
+def tellable(message: str) -> None:
+    """A refusal is kept with its job and told in JSON."""
+    assert message.isprintable(), message
+    assert len(message) < 3000, message
 
 
-def gguf(dice: random.Random, seed: bytes) -> None:
+def gguf(dice: random.Random, seed: bytes, file_name: str = "m.gguf") -> None:
+    """The header of a model, of an adapter, of a projector."""
     data = damaged(dice, seed)
-    try:
-        model_facts(read_header(Bytes(data, dice.choice((len(data), 1 << 20, 1 << 50)))), file_name="m.gguf")
-    except BadGguf:
-        pass
+    header = read_header(Bytes(data, dice.choice((len(data), len(seed) + 4096, 1 << 50))))
+    facts = model_facts(header, file_name=file_name)
+    kept(facts)
+    if facts.kind == "adapter":
+        orjson.dumps(gguf_adapter(header, facts, what=file_name).as_dict())
 
 
-def safetensors(dice: random.Random, seed: bytes) -> None:
-    text = damaged(dice, seed)
+def shape(dice: random.Random) -> None:
+    """A header that is sound, of a model that is not."""
+    data = seeds.made_gguf(dice)
+    name = dice.choice(("m.gguf", "mmproj-F16.gguf", "m-00002-of-00003.gguf", "m.imatrix"))
+    kept(model_facts(read_header(Bytes(data, len(data) + (1 << 20))), file_name=name))
+
+
+def safetensors(dice: random.Random) -> None:
+    text = _json_bytes(dice, seeds.TENSORS)
     length = dice.choice((len(text), len(text), dice.choice(NUMBERS))) % (1 << 64)
-    try:
-        read_safetensors(
-            Bytes(length.to_bytes(8, "little") + text, dice.choice((8 + len(text), 64 + len(text), 1 << 50)))
-        )
-    except BadSafetensors:
-        pass
+    size = dice.choice((8 + len(text), 8 + len(text) + seeds.TENSOR_BYTES, 1 << 50))
+    read_safetensors(Bytes(length.to_bytes(8, "little") + text, size))
 
 
-def index(dice: random.Random, seed: bytes) -> None:
-    try:
-        read_index(damaged(dice, seed))
-    except BadSafetensors:
-        pass
+def index(dice: random.Random) -> None:
+    read_index(_json_bytes(dice, seeds.INDEX))
 
 
-def parsed(read: Callable[[object], object]) -> Callable[[random.Random, bytes], None]:
-    def one(dice: random.Random, seed: bytes) -> None:
-        try:
-            data = json.loads(damaged(dice, seed))
-        except (ValueError, RecursionError):
-            return
-        try:
-            read(data)
-        except Refused:
-            pass
+def config(dice: random.Random) -> None:
+    data = _json(dice, seeds.CONFIG)
+    if isinstance(data, dict):
+        kept(config_facts(data, size=10**9))
+
+
+def peft(dice: random.Random) -> None:
+    text = _json_bytes(dice, seeds.PEFT_TENSORS, share=0.5)
+    header = read_safetensors(Bytes(len(text).to_bytes(8, "little") + text, 8 + len(text) + seeds.PEFT_BYTES))
+    facts = peft_adapter(_json(dice, seeds.PEFT), header, what="adapter_model.safetensors")
+    assert b"\\u0000" not in orjson.dumps(facts.as_dict())
+
+
+def manifest(dice: random.Random) -> None:
+    orjson.dumps(manifest_from_dict(_json(dice, seeds.MANIFEST)).as_dict())
+
+
+def card(dice: random.Random) -> None:
+    """What a registry says of a repository, and all that is made of it."""
+    found = repo_card(_json(dice, seeds.CARD))
+    _used(found, dice)
+
+
+def _used(found: RepoCard, dice: random.Random) -> None:
+    orjson.dumps([file.path for file in found.files])
+    sets = file_sets(found.files)
+    projectors(found.files)
+    held(found, {"m-Q4_K_M.gguf": 10, "model.safetensors": None})
+    change(manifest_from_dict(seeds.MANIFEST), found)
+    ask = dice.choice(({}, {"wanted": "q4_k_m"}, {"file": "m-Q4_K_M.gguf"}, {"format": "safetensors"}))
+    choose(sets, **ask)
+    successor(sets, format=Format.GGUF, first="m-Q4_K_M.gguf", quantization="Q4_K_M")
+
+
+def largest() -> Case:
+    """As much as is let in: items of each kind, a text that takes four times its length, a repository of very many files."""
+    texts = [seeds.of_pieces(piece, MAX_ITEMS) for piece in seeds.PIECES]
+    keys, wide = seeds.of_keys(MAX_ITEMS), seeds.of_length(MAX_ANSWER)
+    both = keys[:-2] + seeds.of_length(MAX_ANSWER - len(keys)) + b"}"  # the last key's value
+    texts += [keys, wide, both, seeds.of_files(MAX_FILES)]
+
+    def one(dice: random.Random) -> None:
+        answer = bytearray(dice.choice(texts))  # as it came
+        found = parsed(answer)
+        if isinstance(found, dict):
+            config_facts(found)
+        repo_card(found)
 
     return one
 
 
-def _config(data: object) -> object:
-    return config_facts(data) if isinstance(data, dict) else None
+def _json(dice: random.Random, seed: Any) -> Any:
+    """A JSON value of a stranger, read as all of them are; None where it is none."""
+    try:
+        return parsed(_json_bytes(dice, seed))
+    except ValueError:
+        return None
 
 
-def seeds() -> dict[str, tuple[Callable[[random.Random, bytes], None], bytes]]:
-    tensors = {
-        f"blk.{at}.w": {"dtype": "F16", "shape": [4, 2], "data_offsets": [16 * at, 16 * at + 16]} for at in range(20)
-    }
-    weights = {f"blk.{at}.w": f"model-0000{at % 3 + 1}-of-00003.safetensors" for at in range(40)}
-    config = {
-        "architectures": ["X"], "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64,
-        "sliding_window": 128, "sliding_window_pattern": 4, "layer_types": ["full_attention", "sliding_attention"] * 4,
-        "kv_lora_rank": None, "quantization_config": {"quant_method": "fp8"}, "text_config": {"num_hidden_layers": 8},
-    }  # fmt: skip
-    manifest = {
-        "id": "ver_0123456789", "format": "gguf", "first": "a.gguf", "registry": "", "repository": "o/r", "commit": "a" * 40,
-        "files": [{"path": "a.gguf", "size": 3, "sha256": "0" * 64, "blob": "", "url": ""}],
-    }  # fmt: skip
+def _json_bytes(dice: random.Random, seed: Any, share: float = 1.0) -> bytes:
+    """A text with damaged bytes, or one that is sound and has values that nobody expects. `share`: of cases with damage."""
+    if dice.random() >= share:
+        return json.dumps(seed).encode()
+    if dice.random() < 0.4:
+        return damaged(dice, json.dumps(seed).encode())
+    return odd(dice, seed)
+
+
+def case_of(reader: str) -> Case:
+    if reader == "largest":
+        return largest()
+    tiny = seeds.tiny_header()
     return {
-        "gguf": (gguf, tiny_gguf().read_bytes()[:24_000]),
-        "safetensors": (safetensors, json.dumps({"__metadata__": {"a": "b"}, **tensors}).encode()),
-        "index": (index, json.dumps({"metadata": {"total_size": 9}, "weight_map": weights}).encode()),
-        "config": (parsed(_config), json.dumps(config).encode()),
-        "manifest": (parsed(manifest_from_dict), json.dumps(manifest).encode()),
-    }
+        "gguf": lambda dice: gguf(dice, tiny),
+        "adapter": lambda dice: gguf(dice, seeds.ADAPTER, "adapter.gguf"),
+        "mmproj": lambda dice: gguf(dice, seeds.PROJECTOR, "mmproj-F16.gguf"),
+        "shape": shape,
+        "safetensors": safetensors,
+        "index": index,
+        "config": config,
+        "peft": peft,
+        "manifest": manifest,
+        "card": card,
+        "answers": Answers().ask,
+    }[reader]
 
 
-def main(reader: str, count: int, seed: int) -> None:
-    one, good = seeds()[reader]
-    for _ in range(100):  # what is made once is not counted
-        one(random.Random(0), good)
-    before, slowest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0
+def memory(name: str) -> int:
+    """Bytes that this process has (VmRSS), or had at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+
+def main(reader: str, count: int, seed: int) -> dict[str, float]:
+    one = case_of(reader)
+    Path("/proc/self/clear_refs").write_text("5")  # the highest mark begins anew
+    before, slowest, refusals = memory("VmRSS"), 0.0, 0
     for at in range(count):
         began = time.process_time()
-        one(random.Random(seed * 1_000_003 + at), good)
+        try:
+            refusals += refused(one, random.Random(seed * 1_000_003 + at))
+        except BaseException:
+            sys.stderr.write(f"{reader}, case {at} of seed {seed}\n")
+            raise
         slowest = max(slowest, time.process_time() - began)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    sys.stdout.write(json.dumps({"slowest": slowest, "memory": grown * 1024}))
+    return {"cases": count, "refused": refusals, "slowest": slowest, "memory": memory("VmHWM") - before}
+
+
+def refused(one: Case, dice: random.Random) -> bool:
+    try:
+        one(dice)
+    except (Refused, BadGguf, BadSafetensors) as refusal:
+        tellable(refusal.message)
+        return True
+    return False
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    names, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    sys.stdout.write(json.dumps({name: main(name, count, seed) for name in names.split(",")}))

@@ -123,3 +123,20 @@ def test_shard_names() -> None:
     assert shard_names("m.gguf") == ("m.gguf",)
     assert shard_names("m-00002-of-00003.gguf") == tuple(f"m-0000{n}-of-00003.gguf" for n in (1, 2, 3))
     assert shard_names("m-00002-of-99999.gguf") == ("m-00002-of-99999.gguf",)
+
+
+def test_what_no_model_has_costs_nothing_and_is_not_known() -> None:
+    many = tuple([1] * 4096)
+    found = facts(block_count=4096, attention__head_count=many, attention__head_count_kv=many, embedding_length=64)
+    assert sum(kind.layers for kind in found.caches) == 4096
+    huge = 1 << 48
+    assert (
+        facts(block_count=8, attention__head_count=huge, attention__key_length=huge, attention__value_length=8).caches
+        == ()
+    )
+    state = facts(block_count=8, ssm__conv_kernel=huge, ssm__inner_size=huge, ssm__state_size=huge).state
+    assert state < 1 << 63
+
+
+def test_names_are_kept_without_what_no_database_takes() -> None:
+    assert facts(general__name="a\0\x1b[31mb").name == "a[31mb"

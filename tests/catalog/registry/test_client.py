@@ -206,6 +206,7 @@ def test_an_endless_answer_is_cut_off(hub: Hub, registry: Registry) -> None:
         ("file:///etc/passwd", "url_refused"),
         ("http://[::1", "registry_answer_bad"),
         ("http://", "registry_answer_bad"),
+        ("https://example.com:99999/x", "registry_answer_bad"),
     ],
 )
 def test_a_redirect_to_where_nothing_may_go_is_refused(hub: Hub, registry: Registry, to: str, code: str) -> None:
