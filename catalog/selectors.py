@@ -120,6 +120,8 @@ def _profile_view(row: Profile) -> ProfileView:
         env=row.env,
         start_timeout=row.start_timeout,
         drain_timeout=row.drain_timeout,
+        former_id=row.previous_id or "",
+        former_path=row.previous.first if row.previous else "",
         nodes=tuple(row.nodes),
         labels=row.labels,
         gpus_per_node=row.gpus_per_node,
@@ -223,8 +225,9 @@ def models_with_profiles() -> QuerySet[Model]:
 
 
 def adapters() -> QuerySet[Adapter]:
-    rows = Adapter.objects.select_related("model", "version").defer("version__manifest", "version__facts")
-    return rows.order_by("name")
+    rows = Adapter.objects.select_related("model", "version", "previous").order_by("name")
+    unread = [f"{version}__{column}" for version in ("version", "previous") for column in ("manifest", "facts")]
+    return rows.defer(*unread)
 
 
 def profiles() -> QuerySet[Profile]:

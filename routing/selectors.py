@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,7 @@ from cluster.domain.explain import ModelStatus
 from cluster.domain.types import World
 from cluster.models import Replica
 from cluster.selectors.ways import adapter_file
-from cluster.wire import to_dict
+from cluster.wire import Weights, to_dict
 from routing.domain.snapshot import (
     AdapterEntry,
     AdminEntry,
@@ -29,8 +29,10 @@ from routing.domain.snapshot import (
     ModelEntry,
     Placed,
     ProviderEntry,
+    ScopeEntry,
     Snapshot,
 )
+from routing.domain.tenancy import told as told_scopes
 from routing.models import PublishedSnapshot, UsageRecord
 
 
@@ -68,7 +70,7 @@ def published_version() -> str:
 def compile_snapshot(
     *, now: float, world: World | None = None, statuses: Mapping[str, ModelStatus] | None = None
 ) -> Snapshot:
-    """The present view of keys and models, without its version. Seven queries, however many rows there are.
+    """The present view of keys and models, without its version. Eight queries, however many rows there are.
 
     `world`, `statuses`: how models and replicas stand as of `now`, where that is known; else it is read and planned here.
     """
@@ -89,6 +91,7 @@ def compile_snapshot(
         if context:
             contexts[model_id] = min(context, contexts.get(model_id, context))
     moment = datetime.fromtimestamp(now, tz=UTC)
+    keys = catalog.key_views(now=moment)
     return Snapshot(
         version="",
         made_at=now,
@@ -101,7 +104,7 @@ def compile_snapshot(
                 models=key.models,
                 expires_at=key.expires_at,
             )
-            for key in catalog.key_views(now=moment)
+            for key in keys
         ),
         models=tuple(
             _model(item, statuses[item.model_id], placed.get(item.model_id, []), contexts.get(item.model_id))
@@ -113,7 +116,17 @@ def compile_snapshot(
             for item in catalog.admin_views(now=moment)
         ),
         providers=providers(),
+        scopes=_scopes({key.project_id for key in keys}),
     )
+
+
+def _scopes(projects: Collection[str]) -> tuple[ScopeEntry, ...]:
+    """What nodes are told of the scopes that these projects are in. One query."""
+    entries = (
+        ScopeEntry(scope_id=view.scope_id, kind=view.kind, name=view.name, parent=view.parent, models=view.models)
+        for view in catalog.scope_views()
+    )
+    return told_scopes(entries, projects)
 
 
 def providers() -> tuple[ProviderEntry, ...]:
@@ -149,7 +162,11 @@ def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context:
         external=External(provider_id=model.provider_id, model=model.provider_model) if model.external else None,
         adapters=tuple(
             AdapterEntry(
-                name=item.name, created=int(item.created_at), weights=adapter_file(item).weights.name, scale=item.scale
+                name=item.name,
+                created=int(item.created_at),
+                weights=adapter_file(item).weights.name,
+                scale=item.scale,
+                former=Weights(path=item.former_path, version=item.former_id).name if item.former_id else "",
             )
             for item in model.adapters
         ),

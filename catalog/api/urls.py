@@ -2,7 +2,7 @@
 
 Names of models contain slashes, so `ref` takes them; paths that end in an action come first. A model whose own name
 ends in /enable, /disable, /profiles or /adapters is reached by its id, as is one that ends in an order of the cluster's API
-(/restart, /retry, /scale, /target, /why, /headroom, /update, /rollback, /origin, /check-origin, /bench).
+(/restart, /retry, /scale, /target, /why, /headroom, /update, /rollback, /origin, /check-origin, /bench). So is an adapter.
 """
 
 from __future__ import annotations

@@ -20,6 +20,17 @@ class KeyView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScopeView:
+    """An organisation, a team or a project, with what it says of the keys below it."""
+
+    scope_id: str
+    kind: str  # organisation, team, project
+    name: str
+    parent: str  # id of the scope above; empty: none
+    models: tuple[str, ...] | None  # names that may be used below it; None: all
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProfileView:
     """One way to run a model; 0 means the node's or the setting's value."""
 
@@ -49,12 +60,14 @@ class ProfileView:
 @dataclass(frozen=True, kw_only=True)
 class AdapterView:
     """A LoRA adapter of a model. `path`: on the nodes; with a `version_id`, within that: the file that an engine is given, or
-    empty: the folder. `size`: bytes."""
+    empty: the folder. `size`: bytes. `former_id`, `former_path`: the version before its last update, and the file within it."""
 
     name: str
     created_at: float
     path: str
     version_id: str = ""
+    former_id: str = ""
+    former_path: str = ""
     size: int = 0
     scale: float = 1.0
     rank: int = 0  # 0: not known

@@ -16,8 +16,9 @@ from catalog.models.versions import Version
 class Adapter(models.Model):
     """A small change of a model, asked for by a name of its own and answered by the model's replicas.
 
-    Its file is one that an operator put on every node that runs the model (`path`), or a version that the cluster fetches.
-    Never changed: another file or scale is another adapter.
+    Its file is one that an operator put on every node that runs the model (`path`), or a version that the cluster fetches. Changed only
+    by an update and its way back (`previous`): another file or scale is another adapter. What stands from `checked_at` on is what its
+    origin had at the last look.
     """
 
     shares_names = True
@@ -55,6 +56,22 @@ class Adapter(models.Model):
     )
     facts = models.JSONField(default=dict, blank=True, editable=False, help_text="What its file says of itself.")
     created_at = models.DateTimeField(auto_now_add=True)
+    previous = models.ForeignKey(
+        Version,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="former_adapters",
+        help_text="What it was before its last update.",
+    )
+    former_facts = models.JSONField(
+        default=dict, blank=True, editable=False, help_text="What that file said of itself."
+    )
+    checked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    newest = models.CharField(max_length=40, blank=True, editable=False, help_text="Commit at the last look.")
+    changed = models.JSONField(default=list, blank=True, editable=False, help_text="Files that were others then.")
+    code = models.CharField(max_length=64, blank=True, editable=False, help_text="Why the last look failed.")
+    message = models.TextField(blank=True, editable=False)
 
     class Meta:
         ordering = ["name"]

@@ -49,20 +49,20 @@ def add(
         text = "name the adapter's path on the nodes, or its repository: one of the two"
         raise Refused(Kind.INVALID, "invalid_value", text, param="path")
     row = Adapter(model=model, name=name, scale=scale)
-    engines, about = _engines(model), facts_from_dict(model.facts)
+    readers, about = engines(model), facts_from_dict(model.facts)
     if path:
         row.path = checked_path(path)
         facts, row.size = _look(row.path)
-        vet(facts, about, engines=engines, scale=scale, what=row.path, name=model.name)  # 3
+        vet(facts, about, engines=readers, scale=scale, what=row.path, name=model.name)  # 3
         row.facts = facts.as_dict()
     else:
-        formats = list(dict.fromkeys(FORMATS[engine] for engine in engines if engine in FORMATS))
+        formats = list(dict.fromkeys(FORMATS[engine] for engine in readers if engine in FORMATS))
         seen, chosen, facts = adapter_files.find(repository, revision, file=file, formats=formats)
         what = f"{chosen.first.path} of {seen.card.id}"
-        vet(facts, about, engines=engines, scale=scale, what=what, name=model.name)
+        vet(facts, about, engines=readers, scale=scale, what=what, name=model.name)
         row.size, row.facts = chosen.size, facts.as_dict()
         with transaction.atomic():  # an adapter that is refused (4) leaves no version to be fetched
-            row.version = versions.make(seen, chosen, _as_version(facts, chosen.size), actor=actor)
+            row.version = versions.make(seen, chosen, as_version(facts, chosen.size), actor=actor)
             return _add(row, actor)
     return _add(row, actor)
 
@@ -90,7 +90,7 @@ def _look(path: str) -> tuple[AdapterFacts, int]:
         raise
 
 
-def _engines(model: Model) -> list[str]:
+def engines(model: Model) -> list[str]:
     """That may run the model; of one without profiles the engine that its weights are for."""
     found = sorted(set(Profile.objects.filter(model=model, enabled=True).values_list("engine", flat=True)))
     if found:
@@ -99,5 +99,6 @@ def _engines(model: Model) -> list[str]:
     return ["llama.cpp" if gguf else "vllm"]
 
 
-def _as_version(facts: AdapterFacts, size: int) -> ModelFacts:
+def as_version(facts: AdapterFacts, size: int) -> ModelFacts:
+    """What stands in the version of an adapter's file."""
     return ModelFacts(kind="adapter", architecture=facts.architecture, name=facts.name, bytes=size)

@@ -10,13 +10,28 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog import selectors as catalog
-from catalog.models import Model
+from catalog.models import Adapter, Model
 from catalog.selectors import find
-from catalog.services import actors, origins, tracing
+from catalog.services import actors, adapter_updates, origins, tracing
 from cluster import selectors
 from cluster.api.serializers import JobOut, Strict
 from cluster.selectors.kept import weights_sizes
 from cluster.services import updates
+
+
+class AdapterUpdateOut(serializers.Serializer[Any]):
+    """How an adapter stands to its origin, as of a model."""
+
+    id = serializers.CharField()
+    name = serializers.CharField()
+    repository = serializers.CharField(help_text="Empty: a file on the nodes.")
+    commit = serializers.CharField()
+    checked_at = serializers.DateTimeField(allow_null=True)
+    newest = serializers.CharField()
+    changed = serializers.ListField(child=serializers.CharField())
+    code = serializers.CharField()
+    message = serializers.CharField()
+    previous = serializers.CharField(help_text="What `rollback` goes back to; empty: nothing.")
 
 
 class UpdateOut(serializers.Serializer[Any]):
@@ -41,6 +56,7 @@ class UpdateOut(serializers.Serializer[Any]):
     trace_message = serializers.CharField(help_text="Why it was not found.")
     traced_at = serializers.DateTimeField(allow_null=True, help_text="When it was looked for last.")
     previous = serializers.CharField(help_text="What `rollback` goes back to; empty: nothing.")
+    adapters = AdapterUpdateOut(many=True)
 
 
 class OriginIn(Strict):
@@ -89,7 +105,7 @@ class Updates(viewsets.GenericViewSet[Any]):
     @extend_schema(responses=UpdateOut(many=True))
     def list(self, request: Request) -> Response:
         """Every model with weights, and what its origin had at the last look."""
-        return Response(UpdateOut(origins.standings(), many=True).data)
+        return Response(UpdateOut(_standings(), many=True).data)
 
     @extend_schema(request=None, responses=UpdateOut)
     def check(self, request: Request, ref: str) -> Response:
@@ -137,8 +153,51 @@ class Updates(viewsets.GenericViewSet[Any]):
         return Response(JobOut(selectors.jobs().get(pk=job.pk)).data, status=202)
 
     def _standing(self, row: Model) -> Response:
-        return Response(UpdateOut(origins.standings(row.pk)[0]).data)
+        return Response(UpdateOut(_standings(row.pk)[0]).data)
 
     @property
     def actor(self) -> str:
         return actors.of_request(self.request)
+
+
+class AdapterUpdates(viewsets.GenericViewSet[Any]):
+    """Adapters and their origins."""
+
+    queryset = catalog.adapters()
+    serializer_class = AdapterUpdateOut
+    lookup_url_kwarg = "adapter"
+    needs = {
+        "check": ("catalog.change_adapter",),
+        **dict.fromkeys(("update", "rollback"), ("catalog.change_adapter", "cluster.add_job")),
+    }
+
+    def get_object(self) -> Adapter:
+        model = find(catalog.models_with_profiles(), self.kwargs["ref"], noun="model")
+        return find(catalog.adapters().filter(model=model), self.kwargs["adapter"], noun="adapter")
+
+    @extend_schema(request=None, responses=AdapterUpdateOut)
+    def check(self, request: Request, ref: str, adapter: str) -> Response:
+        """Ask an adapter's origin now."""
+        row = self.get_object()
+        adapter_updates.look(row)
+        told = adapter_updates.standings([row.model_id])[row.model_id]
+        return Response(AdapterUpdateOut(next(item for item in told if item["id"] == row.pk)).data)
+
+    @extend_schema(request=None, responses={202: JobOut})
+    def update(self, request: Request, ref: str, adapter: str) -> Response:
+        """Fetch what an adapter's origin has now, see that it is one for the model, then replace the model's replicas. A job."""
+        return self._job("adapter_update")
+
+    @extend_schema(request=None, responses={202: JobOut})
+    def rollback(self, request: Request, ref: str, adapter: str) -> Response:
+        """Go back to what an adapter was before its last update, without fetching. A job."""
+        return self._job("adapter_rollback")
+
+    def _job(self, kind: str) -> Response:
+        job = updates.begin_adapter(kind=kind, adapter=self.get_object(), actor=actors.of_request(self.request))
+        return Response(JobOut(selectors.jobs().get(pk=job.pk)).data, status=202)
+
+
+def _standings(model_id: str = "") -> list[dict[str, Any]]:
+    told = adapter_updates.standings([model_id] if model_id else ())
+    return [{**row, "adapters": told.get(row["id"], [])} for row in origins.standings(model_id)]

@@ -12,7 +12,7 @@ from cluster.api.quotas import Quotas
 from cluster.api.resources import ModelResources
 from cluster.api.setup import ClusterSetupView
 from cluster.api.tokens import JoinTokens
-from cluster.api.updates import Updates
+from cluster.api.updates import AdapterUpdates, Updates
 from cluster.api.views import Jobs, Nodes, ReplicaList, Replicas
 
 urlpatterns = [
@@ -32,6 +32,14 @@ urlpatterns = [
     path("mirror", Mirror.as_view({"get": "list", "post": "create"}), name="mirror"),
     path("mirror/<str:ref>", Mirror.as_view({"get": "retrieve", "delete": "destroy"}), name="mirror-version"),
     path("updates", Updates.as_view({"get": "list"}), name="updates"),
+    *(
+        path(
+            f"models/<path:ref>/adapters/<path:adapter>/{verb}",
+            AdapterUpdates.as_view({"post": action}),
+            name=f"adapter-{verb}",
+        )
+        for verb, action in (("check-origin", "check"), ("update", "update"), ("rollback", "rollback"))
+    ),
     *(
         path(f"models/<path:ref>/{verb}", Updates.as_view({"post": action}), name=f"model-{verb}")
         for verb, action in (

@@ -42,6 +42,16 @@ KINDS: Mapping[str, tuple[StepSpec, ...]] = {
         StepSpec(name="back", title="Look for the earlier version", deadline=60),
         StepSpec(name="replace", title="Replace the replicas, one after the other", deadline=2 * 24 * 3600),
     ),
+    "adapter_update": (
+        StepSpec(name="registry", title="Ask whether its file changed", deadline=2 * 3600),
+        StepSpec(name="plan", title="Look at the new file", deadline=2 * 3600),
+        StepSpec(name="mirror", title="Fetch it beside the old one", deadline=14 * 24 * 3600),
+        StepSpec(name="replace", title="Replace the replicas, one after the other", deadline=2 * 24 * 3600),
+    ),
+    "adapter_rollback": (
+        StepSpec(name="back", title="Look for the earlier version", deadline=60),
+        StepSpec(name="replace", title="Replace the replicas, one after the other", deadline=2 * 24 * 3600),
+    ),
     "bench": (
         StepSpec(name="choose", title="Choose replicas", deadline=60),
         StepSpec(name="measure", title="Load them more and more", deadline=2 * 3600),

@@ -73,7 +73,7 @@ class Kept:
         return max(self.fetchers, key=lambda item: (item.rate is not None, item.there), default=None)
 
 
-WORDS = {"models": "model", "former_models": "earlier version of", "adapters": "adapter"}
+WORDS = {"models": "model", "former_models": "earlier version of", "adapters": "adapter", "former_adapters": "earlier version of adapter"}
 """What needs a version, by the relation."""
 
 

@@ -26,8 +26,8 @@ from llmgw_site.lib.errors import Kind, Refused
 
 LEASE = 15.0
 """Seconds that a claim holds without a sign of life."""
-EXCLUSIVE = frozenset({"update", "rollback"})
-"""Kinds that change what a model serves: one of them at a time."""
+EXCLUSIVE = frozenset({"update", "rollback", "adapter_update", "adapter_rollback"})
+"""Kinds that change what a model or an adapter of it serves: one of them at a time."""
 _OPEN = (JobState.QUEUED.value, JobState.RUNNING.value)
 
 

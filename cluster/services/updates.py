@@ -12,8 +12,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from catalog.models import Model, Version
-from catalog.services import origins, rows
+from catalog.models import Adapter, Model, Version
+from catalog.services import adapter_updates, origins, rows
 from cluster import signals
 from cluster.models import Job, ModelStanding
 from cluster.services import jobs
@@ -39,10 +39,20 @@ def begin(*, kind: str, model: Model, args: Mapping[str, Any], actor: str) -> Jo
     return jobs.open(kind=kind, subject=model.name, args={"name": model.name, **args}, actor=actor)
 
 
-def may_go_back(model: Model) -> None:
+def begin_adapter(*, kind: str, adapter: Adapter, actor: str) -> Job:
+    """Open an `adapter_update` or `adapter_rollback`. Raises Refused as `begin`."""
+    if kind == "adapter_update":
+        adapter_updates.needed(adapter)
+    else:
+        may_go_back(adapter)
+    args = {"name": adapter.model.name, "adapter": adapter.name, "adapter_id": adapter.pk}
+    return jobs.open(kind=kind, subject=adapter.model.name, args=args, actor=actor)
+
+
+def may_go_back(row: Model | Adapter) -> None:
     """Raises Refused `nothing_to_roll_back`."""
-    if model.previous_id is None:
-        text = f"{model.name} has no earlier version to go back to"
+    if row.previous_id is None:
+        text = f"{row.name} has no earlier version to go back to"
         raise Refused(Kind.CONFLICT, "nothing_to_roll_back", text)
 
 
@@ -91,6 +101,55 @@ def swap_back(*, actor: str, model: Model, version_id: str, before: dict[str, An
     return True
 
 
+def adapter_now(adapter: Adapter) -> dict[str, Any]:
+    """What an adapter is, as plain values that `swap_adapter_back` takes."""
+    return {
+        "version": adapter.version_id, "previous": adapter.previous_id, "size": adapter.size, "facts": adapter.facts,
+        "former_facts": adapter.former_facts,
+    }  # fmt: skip
+
+
+def swap_adapter(
+    *, actor: str, adapter: Adapter, version: Version, facts: dict[str, Any], before: dict[str, Any], why: str
+) -> None:
+    """Have an adapter be this version, whose file says `facts` of itself; what it was (`before`, of `adapter_now`) is its previous one.
+    As `swap`."""
+    with plan_lock():
+        rows.lock(adapter.model)
+        row = rows.lock(adapter)
+        if row.version_id == version.pk:
+            return
+        if adapter_now(row) != before:
+            raise _overtaken(row)
+        changes = {
+            "version": version, "previous": row.version, "size": version.size, "facts": facts, "former_facts": row.facts,
+        }  # fmt: skip
+        _change_adapter(row, changes, actor=actor, vetted=(), message=f"adapter {row.name} is {version.name}", why=why)
+
+
+def swap_adapter_back(*, actor: str, adapter: Adapter, version_id: str, before: dict[str, Any], why: str) -> bool:
+    """Have an adapter be again what it was before a swap to this version. False: it is something else by now, which stays."""
+    with plan_lock():
+        rows.lock(adapter.model)
+        row = rows.lock(adapter)
+        if row.version_id != version_id or adapter_now(row) == before:
+            return False
+        changes = dict(before)
+        for name in ("version", "previous"):
+            changes[name] = Version.objects.filter(id=before[name]).first() if before[name] else None
+        text = f"adapter {row.name} is what it was before"
+        _change_adapter(row, changes, actor=actor, vetted=None, message=text, why=why)
+    return True
+
+
+def _change_adapter(
+    row: Adapter, changes: dict[str, Any], *, actor: str, vetted: tuple[str, ...] | None, message: str, why: str
+) -> None:
+    _vet(row.model, vetted)
+    adapter_updates.settled(row)
+    rows.change(row, changes, actor=actor, kind="adapter_updated", message=message, why=why)
+
+
 def answered(*, model: Model, name: str) -> None:
     """A replica (`ReplicaView.name_now`) has answered: others may give way to it. Nothing where no update is under way."""
     with plan_lock():
@@ -118,6 +177,6 @@ def _look(model_id: str) -> None:
     transaction.on_commit(lambda: signals.model_asked.send_robust(sender=Model, model_id=model_id))
 
 
-def _overtaken(row: Model) -> Refused:
+def _overtaken(row: Model | Adapter) -> Refused:
     text = f"what {row.name} serves was changed while the update went on: look at it, and begin anew"
     return Refused(Kind.CONFLICT, "update_overtaken", text)

@@ -1,4 +1,4 @@
-"""`llmgw model adapters NAME add|remove|list`: LoRA adapters, each asked for by a name of its own."""
+"""`llmgw model adapters NAME add|remove|list|update|rollback`: LoRA adapters, each asked for by a name of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from llmgw_site.cli import following, updates
 from llmgw_site.cli.client import Api, AsJson, CliError, Column, ExitCode, ago, api, part, print_json, show_list
 from llmgw_site.lib.units import format_bytes
 
-ACTIONS = ("list", "add", "remove")
+ORDERS = ("update", "rollback")
+ACTIONS = ("list", "add", "remove", *ORDERS)
 
 
 def origin(row: dict[str, Any]) -> str:
@@ -28,12 +30,12 @@ COLUMNS: tuple[Column, ...] = (
 
 def adapters(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")],
-    action: Annotated[str, typer.Argument(metavar="list|add|remove", help="What to do.")] = "list",
+    action: Annotated[str, typer.Argument(metavar="list|add|remove|update|rollback", help="What to do.")] = "list",
     what: Annotated[
         str,
         typer.Argument(
             metavar="ADAPTER",
-            help="add: a file on the nodes, or OWNER/REPOSITORY of the registry; remove: its name or id.",
+            help="add: a file on the nodes, or OWNER/REPOSITORY of the registry; else its name or id.",
         ),
     ] = "",
     name: Annotated[
@@ -42,17 +44,22 @@ def adapters(
     file: Annotated[str, typer.Option(help="Which file of the repository, where it has several.")] = "",
     revision: Annotated[str, typer.Option(help="A branch, tag or commit; the newest unless told.")] = "",
     scale: Annotated[float, typer.Option(help="How strongly it applies; 1: as it was trained.")] = 1.0,
+    detach: following.Detach = False,
     as_json: AsJson = False,
 ) -> None:
-    """Adapters of a model: list them, add one (it is read first), or remove one."""
+    """Adapters of a model: list them, add one (it is read first), remove one, have what its origin has now, or go back to what it was."""
     if action not in ACTIONS:
-        raise CliError(ExitCode.USAGE, f"{action!r} is no action: write list, add or remove after the model")
+        raise CliError(
+            ExitCode.USAGE, f"{action!r} is no action: write list, add, remove, update or rollback after the model"
+        )
     if (action == "list") == bool(what):
         raise CliError(ExitCode.USAGE, "`list` takes no adapter" if what else f"{action}: name the adapter")
     client = api()
     row = client.find("models", model, noun="model")
     if action == "add":
         _add(client, row, what, name=name, file=file, revision=revision, scale=scale, as_json=as_json)
+    elif action in ORDERS:
+        updates.adapter_job(client, row, what, action, detach=detach, as_json=as_json)
     elif action == "remove":
         client.delete(f"models/{row['id']}/adapters/{part(what)}")
         print(f"Removed {what} from {row['name']}.")

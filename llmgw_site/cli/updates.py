@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from llmgw_site.cli import following
-from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, ago, api, print_json, show_list
+from llmgw_site.cli.client import Api, AsJson, CliError, Column, ExitCode, ago, api, part, print_json, show_list
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 UNKNOWN = {"not_found": "origin not found", "ambiguous": "origin ambiguous", "failed": "origin could not be looked for"}
@@ -31,17 +31,25 @@ def standing(row: dict[str, Any]) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    ("model", lambda row: row["name"]), ("repository", lambda row: row["repository"] + (" (traced)" if row["trace"] == "traced" else "") or "-"), ("commit", lambda row: row["commit"][:8] or "-"),
+    ("model", lambda row: row["name"] + (f" (adapter of {row['of']})" if "of" in row else "")), ("repository", lambda row: row["repository"] + (" (traced)" if row["trace"] == "traced" else "") or "-"), ("commit", lambda row: row["commit"][:8] or "-"),
     ("now", standing), ("asked", lambda row: ago(row["checked_at"]) if row["checked_at"] else "-"),
     ("back to", lambda row: row["previous"] or "-"),
 )  # fmt: skip
+
+
+def _rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each model, and below it its adapters."""
+    none = {"trace": "", "trace_message": ""}
+    return [
+        item for row in rows for item in (row, *({**adapter, **none, "of": row["name"]} for adapter in row["adapters"]))
+    ]
 
 
 def updates(
     check: Annotated[bool, typer.Option("--check", help="Ask the registry now, for each.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Models, and whether their files changed where they come from."""
+    """Models and their adapters, and whether their files changed where they come from."""
     client = api()
     rows = client.get("updates")
     if check:
@@ -49,23 +57,27 @@ def updates(
             if row["repository"]:
                 with suppress(CliError):  # why it could not be asked stands in its row
                     client.post(f"models/{row['id']}/check-origin")
+            for adapter in row["adapters"]:
+                if adapter["repository"]:
+                    with suppress(CliError):
+                        client.post(f"models/{row['id']}/adapters/{adapter['id']}/check-origin")
         rows = client.get("updates")
     if as_json:
         print_json(rows)
         return
-    show_list(rows, COLUMNS, as_json=False, empty="No model has weights of its own.")
+    show_list(_rows(rows), COLUMNS, as_json=False, empty="No model has weights of its own.")
     for row in rows:
         if row["trace_message"]:
             print(f"{row['name']}: {row['trace_message']}")
 
 
 def update(model: Ref, detach: following.Detach = False, as_json: AsJson = False) -> None:
-    """Fetch what a model's origin has now beside what it serves, then replace its replicas, one after the other."""
+    """Fetch what a model's origin has now beside what it serves, then replace its replicas, one after the other. Adapters, too."""
     _job(model, "update", {}, detach=detach, as_json=as_json)
 
 
 def rollback(model: Ref, detach: following.Detach = False, as_json: AsJson = False) -> None:
-    """Go back to what a model served before its last update, without fetching."""
+    """Go back to what a model served before its last update, without fetching. Adapters, too."""
     _job(model, "rollback", {}, detach=detach, as_json=as_json)
 
 
@@ -118,8 +130,20 @@ def seconds_of(option: str, text: str) -> float:
     return value
 
 
+def adapter_job(client: Api, row: dict[str, Any], what: str, order: str, *, detach: bool, as_json: bool) -> None:
+    """Update or roll back an adapter of this model, by name or id."""
+    job = client.post(f"models/{row['id']}/adapters/{part(what)}/{order}")
+    following.opened(client, job, detach=detach, as_json=as_json)
+
+
 def _job(model: str, order: str, body: dict[str, Any], *, detach: bool, as_json: bool) -> None:
     client = api()
+    if order in ("update", "rollback"):
+        rows = client.get("updates")
+        mine = [(row, item) for row in rows for item in row["adapters"] if model in (item["id"], item["name"])]
+        if mine and not any(model in (row["id"], row["name"]) for row in rows):
+            adapter_job(client, mine[0][0], mine[0][1]["id"], order, detach=detach, as_json=as_json)
+            return
     row = client.find("models", model, noun="model")
     following.opened(client, client.post(f"models/{row['id']}/{order}", body), detach=detach, as_json=as_json)
 

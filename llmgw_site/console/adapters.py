@@ -7,16 +7,20 @@ import re
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog import selectors as catalog
-from catalog.services import actors, adapters
+from catalog.services import actors, adapter_updates, adapters
+from cluster.services import updates
 from llmgw_site.console import access, models, selectors
 from llmgw_site.console.theme import MAY_SEE_MODEL
 from llmgw_site.lib.errors import Kind, Refused
 
 FIELDS = ("source", "name", "file", "scale")
 MAY_ADD, MAY_REMOVE = ("catalog.add_adapter",), ("catalog.delete_adapter",)
+MAY_UPDATE = ("catalog.change_adapter", "cluster.add_job")
+JOBS = {"update": "adapter_update", "rollback": "adapter_rollback"}
+"""Kinds of the jobs that a button opens."""
 
 
 @access.page(*MAY_SEE_MODEL, *MAY_ADD)
@@ -53,6 +57,26 @@ def remove(request: HttpRequest, model_id: str, adapter_id: str) -> HttpResponse
         raise Http404("The model has no adapter with this id.")
     adapters.remove(actor=actors.of_request(request), adapter=found)
     messages.success(request, f"{found.name} is removed.")
+    return redirect("console:model", model_id)
+
+
+@access.page(*MAY_SEE_MODEL, *MAY_UPDATE)
+@require_POST
+def order(request: HttpRequest, model_id: str, adapter_id: str, verb: str) -> HttpResponse:
+    """Ask for a newer file, have it, or go back; a job leads to its page, a refusal is shown on the card."""
+    found = catalog.adapters().filter(model=_model(model_id), pk=adapter_id).first()
+    if found is None or verb not in ("check", *JOBS):
+        raise Http404("The model has no such adapter, or it has no such button.")
+    try:
+        if verb != "check":
+            job = updates.begin_adapter(kind=JOBS[verb], adapter=found, actor=actors.of_request(request))
+            return redirect("console:job", job.pk)
+        changed = adapter_updates.look(found)
+        messages.success(
+            request, f"{found.name} {'has a newer file' if changed else 'is up to date'}, at {changed.commit[:12]}."
+        )
+    except Refused as refusal:
+        messages.error(request, f"{refusal.message} ({refusal.code})")
     return redirect("console:model", model_id)
 
 

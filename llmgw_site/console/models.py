@@ -53,6 +53,7 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
         "may_find": user.has_perms(MAY_FIND_MODELS),  # type: ignore[union-attr]
         "may_add_adapters": not found.row.external and user.has_perms(("catalog.add_adapter",)),  # type: ignore[union-attr]
         "may_remove_adapters": user.has_perms(("catalog.delete_adapter",)),  # type: ignore[union-attr]
+        "may_update_adapters": user.has_perms(("catalog.change_adapter", "cluster.add_job")),  # type: ignore[union-attr]
         "adapters": selectors.ModelAdapters(model_id),
         "weights": selectors.ModelWeights(model_id, found.row.name),
         "may_update": user.has_perms(MAY_UPDATE_MODELS),  # type: ignore[union-attr]

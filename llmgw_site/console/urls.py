@@ -35,6 +35,7 @@ urlpatterns = [
     path("admin/model/<str:model_id>", models.card, name="model"),
     path("admin/model/<str:model_id>/adapter", adapters.add, name="adapter-add"),
     path("admin/model/<str:model_id>/adapter/<str:adapter_id>/remove", adapters.remove, name="adapter-remove"),
+    path("admin/model/<str:model_id>/adapter/<str:adapter_id>/<str:verb>", adapters.order, name="adapter-order"),
     *(
         path(f"admin/model/<str:model_id>/{verb}", models.order, {"verb": verb}, name=f"model-{verb}")
         for verb in models.ORDERS

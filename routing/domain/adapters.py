@@ -21,10 +21,10 @@ def entry_of(model: ModelEntry, adapter: AdapterEntry) -> ModelEntry:
 
 
 def held(engine: LocalEngine, adapter: AdapterEntry) -> LocalAdapter | None:
-    """The adapter in this engine; None: it has none of that name, or an earlier file under it."""
-    return next(
-        (item for item in engine.adapters if (item.name, item.weights) == (adapter.name, adapter.weights)), None
-    )
+    """The adapter in this engine; None: it has none of that name, or another file under it. The one before its last update counts:
+    while replicas are replaced the others go on answering."""
+    files = {adapter.weights, *([adapter.former] if adapter.former else [])}
+    return next((item for item in engine.adapters if item.name == adapter.name and item.weights in files), None)
 
 
 def base_seat(seat: Seat, engine: LocalEngine) -> Seat:

@@ -13,14 +13,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class KeyEntry:
-    """An API key, by the SHA-256 of its text. Revoked keys are absent: what is not here is refused."""
+    """A text of an API key, by its SHA-256. Revoked keys are absent: what is not here is refused. A key that was rotated is
+    there twice, its old text until it ends."""
 
     key_id: str
     sha256: str  # hex of the whole key text
     prefix: str  # shown in logs
     project_id: str
-    models: tuple[str, ...] | None = None  # names it may use; None: all
+    models: tuple[str, ...] | None = None  # names it may use; None: all. Its scopes may allow less: see tenancy.py
     expires_at: float | None = None
+    user: str = ""  # id of the user whose key it is; empty: the project's
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScopeEntry:
+    """An organisation, a team or a project from which something follows for the keys below it, or that lies between."""
+
+    scope_id: str
+    kind: str  # organisation, team, project
+    name: str
+    parent: str = ""  # id of the scope above; empty: none
+    models: tuple[str, ...] | None = None  # names that may be used below it; None: all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +78,14 @@ class AdminEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterEntry:
-    """An adapter of a model: asked for by its own name, answered by the model's replicas. `weights`: names its file, as engines do."""
+    """An adapter of a model: asked for by its own name, answered by the model's replicas. `weights`: names its file, as engines do;
+    `former`: the one before its last update, which answers where it is still loaded; empty: none."""
 
     name: str
     created: int  # Unix seconds
     weights: str
     scale: float = 1.0
+    former: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +124,4 @@ class Snapshot:
     models: tuple[ModelEntry, ...] = ()
     admins: tuple[AdminEntry, ...] = ()
     providers: tuple[ProviderEntry, ...] = ()  # on nodes that run `cloud`
+    scopes: tuple[ScopeEntry, ...] = ()

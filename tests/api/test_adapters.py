@@ -85,3 +85,22 @@ def test_adapters_of_a_base_model_are_found_and_held_ones_are_marked(folder: Pat
     found = caller("GET", "registry/models?adapters_of=org/tiny").body["results"]
     assert [(item["id"], item["held"]) for item in found] == [("voices/other", False), ("voices/loud", True)]
     assert caller("GET", "registry/models/voices/loud").body["held"] is True
+
+
+def test_newer_files_of_an_adapter_are_asked_for_and_a_job_fetches_them(folder: Path, stocked_hub: Hub) -> None:
+    caller = a_caller(superuser=True)
+    repo = stocked_hub.add(Repo("org/loud-LoRA"))
+    repo.commit({"loud.gguf": (folder / "loud.gguf").read_bytes()})
+    made = caller("POST", "models/org/base/adapters", {"name": "org/loud", "repository": "org/loud-LoRA"}).body
+    at = "models/org/base/adapters/org/loud"
+    assert caller("POST", f"{at}/check-origin").body["changed"] == []
+    newest = repo.commit({"loud.gguf": (folder / "loud.gguf").read_bytes() + b"x"})
+    told = caller("POST", f"{at}/check-origin").body
+    assert (told["id"], told["changed"], told["newest"]) == (made["id"], ["loud.gguf"], newest)
+    (row,) = [item for item in caller("GET", "updates").body if item["name"] == "org/base"]
+    assert [item["changed"] for item in row["adapters"]] == [["loud.gguf"]]
+    assert caller("POST", f"{at}/rollback").body["error"]["code"] == "nothing_to_roll_back"
+    job = caller("POST", f"{at}/update")
+    assert (job.status, job.body["kind"], job.body["subject"]) == (202, "adapter_update", "org/base")
+    assert caller("POST", f"{at}/update").body["error"]["code"] == "job_already_open"
+    assert caller("POST", "models/org/other/adapters/org/loud/update").status == 404

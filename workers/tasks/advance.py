@@ -11,11 +11,14 @@ from django.db import InterfaceError, OperationalError
 from llmgw_site.lib.logs import event
 from workers import dispatch, jobs
 from workers.celery import app
-from workers.tasks import bench, serve, update
+from workers.tasks import bench, serve, update, update_adapter
 
 log = logging.getLogger(__name__)
 
-KINDS = {"serve": serve.KIND, "update": update.UPDATE, "rollback": update.ROLLBACK, "bench": bench.KIND}
+KINDS = {
+    "serve": serve.KIND, "update": update.UPDATE, "rollback": update.ROLLBACK, "bench": bench.KIND,
+    "adapter_update": update_adapter.UPDATE, "adapter_rollback": update_adapter.ROLLBACK,
+}  # fmt: skip
 AT_ONCE = 3
 """Jobs that one worker works at: one fewer than its threads (`llmgw worker`), so that a tick never waits for a job."""
 PAUSE = 1.0

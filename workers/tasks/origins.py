@@ -6,7 +6,7 @@ import logging
 
 from django.conf import settings
 
-from catalog.services import origins, tracing
+from catalog.services import adapter_updates, origins, tracing
 from cluster import selectors
 from cluster.selectors.kept import weights_sizes
 from llmgw_site.lib.logs import event
@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 
 @app.task(name="workers.tasks.origins.check")
 def check() -> None:
-    """Ask for the models that were not asked for within LLMGW_UPDATE_CHECK seconds."""
+    """Ask for the models and adapters that were not asked for within LLMGW_UPDATE_CHECK seconds."""
     every = settings.CONFIG.update_check
     if not every:
         return
-    changed = origins.check_all(older_than=every)
+    changed = (*origins.check_all(older_than=every), *adapter_updates.check_all(older_than=every))
     if changed:
         event(log, "updates_found", models=changed)
 

@@ -118,6 +118,12 @@ def replace(context: Context) -> Piece:
             )
         updates.swap(actor=job.actor, model=model, version=version, before=before, why=f"job {job.id}")
         return Piece(progress=0.0, detail=f"{model.name} is to serve {version.name}", data=data, again_in=0.5)
+    return replacing(job, model, data, name=model.name)
+
+
+def replacing(job: JobView, model: Any, data: dict[str, Any], *, name: str) -> Piece:
+    """How far the replicas of a model are replaced by new ones that have answered; `name`: of the model or the adapter that each is asked
+    for. Raises Refused where a new one fails to start or to answer."""
     now = selectors.database_now()
     world = selectors.world(now)
     decided, statuses = selectors.statuses(world, now)
@@ -133,7 +139,7 @@ def replace(context: Context) -> Piece:
     until = time.monotonic() + ASK
     for row in new:
         if row.state == ReplicaState.READY and _name(row) not in vetted and time.monotonic() < until:
-            _ask(model, row, data)
+            _ask(model, row, data, name)
             vetted |= {_name(row)} if _name(row) in data.get("answers", {}) else set()
     waits = [item for item in decided.waits if item.model_id == model.pk and item.code == "update_pending"]
     data["no_room"] = data.get("no_room") or now if waits and not new else None
@@ -166,12 +172,12 @@ def _vet(row: Any) -> None:
         )
 
 
-def _ask(model: Any, row: Any, data: dict[str, Any]) -> None:
+def _ask(model: Any, row: Any, data: dict[str, Any], asked: str) -> None:
     """Ask this very replica something, through its node; note that it answered."""
     name = _name(row)
     since = data.setdefault("silent", {}).setdefault(name, time.time())
     try:
-        answer = smoke.ask(model=model.name, key="", embeddings=model.embeddings, node=row.node, replica=row.id)
+        answer = smoke.ask(model=asked, key="", embeddings=model.embeddings, node=row.node, replica=row.id)
     except smoke.NotYet as reason:
         if time.time() - since > SILENT:
             text = f"the new version is loaded on node {row.node.name} and does not answer: {reason}"

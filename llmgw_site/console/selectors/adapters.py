@@ -14,7 +14,8 @@ from cluster.models import Replica
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterRow:
-    """`loaded`: ready replicas that have it, of so many that are ready."""
+    """`loaded`: ready replicas that have it, of so many that are ready. `fetched`: its origin can be asked; `newer`: it had other files at
+    the last look, `trouble`: why that failed; `previous`: what a rollback goes back to."""
 
     id: str
     name: str
@@ -26,6 +27,10 @@ class AdapterRow:
     added: datetime
     loaded: int
     ready: int
+    fetched: bool
+    newer: bool
+    trouble: str
+    previous: str
 
 
 class ModelAdapters:
@@ -64,4 +69,8 @@ def _row(item: Adapter, held: list[set[tuple[str, str]]]) -> AdapterRow:
         added=item.created_at,
         loaded=sum((item.name, item.version_id or item.path) in each for each in held),
         ready=len(held),
+        fetched=version is not None and bool(version.registry),
+        newer=bool(item.changed),
+        trouble=item.message,
+        previous=item.previous.name if item.previous is not None else "",
     )

@@ -7,11 +7,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from catalog import selectors as catalog
 from catalog.services import origins
 from cluster.domain.states import JOB_TERMINAL
 from cluster.models import Job, Replica, Throughput
 
-KINDS = ("update", "rollback", "bench")
+KINDS = ("update", "rollback", "adapter_update", "adapter_rollback", "bench")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,12 @@ class ModelWeights:
         if not row["checked_at"]:
             return "off", "not asked yet"
         return ("busy", "newer files") if row["changed"] else ("ok", "up to date")
+
+    @cached_property
+    def projector(self) -> str:
+        """The file that lets it see or hear; empty: none."""
+        rows = catalog.models_with_profiles().filter(pk=self._model_id)
+        return rows.values_list("version__projector", flat=True).first() or ""
 
     @cached_property
     def job(self) -> OpenJob | None:

@@ -116,3 +116,24 @@ def test_an_adapter_can_be_chosen_for_a_chat(admin: Client, model: Model, folder
     found = admin.get("/admin/chat/models").json()["models"]
     assert [item["name"] for item in found] == ["chat", "loud"]
     assert found[1]["facts"].startswith("adapter of chat")
+
+
+def test_a_newer_file_is_asked_for_and_fetched_by_the_buttons(
+    admin: Client, model: Model, folder: Path, stocked_hub: Hub
+) -> None:
+    repo = stocked_hub.add(Repo("org/loud-LoRA"))
+    repo.commit({"loud.gguf": (folder / "loud.gguf").read_bytes()})
+    row = adapters.add(actor="t", model=model, name="loud", repository="org/loud-LoRA")
+    card = f"/admin/model/{model.pk}"
+    assert "loud is up to date" in words(admin.post(f"{card}/adapter/{row.pk}/check", follow=True).content)
+    repo.commit({"loud.gguf": (folder / "loud.gguf").read_bytes() + b"x"})
+    text = words(admin.post(f"{card}/adapter/{row.pk}/check", follow=True).content)
+    assert "loud has a newer file" in text
+    assert "newer file" in words(admin.get(f"{card}?parts=1").content)
+    assert "Roll back" not in text
+    assert "no earlier version" in words(admin.post(f"{card}/adapter/{row.pk}/rollback", follow=True).content)
+    assert "Ask whether its file changed" in words(admin.post(f"{card}/adapter/{row.pk}/update", follow=True).content)
+    assert "is open already" in words(admin.post(f"{card}/adapter/{row.pk}/update", follow=True).content)
+    assert admin.post(f"{card}/adapter/{row.pk}/dance").status_code == 404
+    Adapter.objects.update(previous=row.version)
+    assert "Roll back" in words(admin.get(card).content)

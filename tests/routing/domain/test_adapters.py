@@ -74,3 +74,12 @@ def test_the_field_is_set_in_the_bytes_and_nothing_else_is_touched() -> None:
         made = upstream_body(sly, parse(CHAT, sly, max_depth=9), served_name="", lora=lora)
         assert orjson.loads(made)["lora"] == [{"id": 1, "scale": 1.0}]
         assert made.count(b"scale") == 1
+
+
+def test_the_file_before_an_update_answers_where_it_is_still_loaded() -> None:
+    updated = AdapterEntry(name="loud", created=2, weights="/srv/loud.gguf", former="/srv/older.gguf", scale=0.5)
+    for weights in ("/srv/loud.gguf", "/srv/older.gguf"):
+        seat = adapter_seat(SEAT, engine(LocalAdapter(name="loud", weights=weights, id=3)), updated)
+        assert seat is not None
+        assert orjson.loads(seat.lora) == [{"id": 3, "scale": 0.5}]
+    assert adapter_seat(SEAT, engine(LocalAdapter(name="loud", weights="/srv/other.gguf", id=3)), updated) is None
