@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import affinity
 from routing.domain.openai import SHOWN_NAME, model_not_found
-from routing.domain.snapshot import KeyEntry, ModelEntry
+from routing.domain.snapshot import ModelEntry
+from routing.domain.tenancy import Holder
 from routing.domain.waking import parked
 
 
@@ -80,12 +81,12 @@ _WORDS = {
 }
 
 
-def allowed(key: KeyEntry, name: str) -> bool:
-    """Whether this key may use the model."""
+def allowed(key: Holder, name: str) -> bool:
+    """Whether this key, and every scope that it is in, may use the model or adapter of this name."""
     return key.models is None or name in key.models
 
 
-def vet(route: Route | None, key: KeyEntry, *, name: str, embeddings: bool) -> Route | Refused:
+def vet(route: Route | None, key: Holder, *, name: str, embeddings: bool) -> Route | Refused:
     """Whether this key may send this kind of request to the model `name`, wherever it is served.
 
     1. not in the catalogue, or not allowed   404 `model_not_found`, one text for both

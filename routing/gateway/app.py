@@ -18,7 +18,7 @@ from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.openai import PATHS
 from routing.domain.records import Outcome, UsageRecord
-from routing.domain.snapshot import KeyEntry
+from routing.domain.tenancy import Holder
 from routing.domain.way import stopped
 from routing.gateway import listing
 from routing.gateway.access import AccessLog
@@ -115,7 +115,7 @@ class App:
         else:
             exchange.caller = caller
             marks = caller.marks
-            exchange.key = KeyEntry(key_id=marks.key, sha256="", prefix="", project_id=marks.project)  # it was checked
+            exchange.key = Holder(key_id=marks.key, prefix="", project_id=marks.project)  # it was checked
         self.active.add(exchange)
         try:
             if caller is None and not self._members.runs(Module.EDGE):

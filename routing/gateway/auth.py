@@ -10,14 +10,14 @@ import hashlib
 from collections.abc import Mapping
 
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.snapshot import KeyEntry
+from routing.domain.tenancy import Holder
 
 LONGEST_KEY = 512
 """Bytes; ours have 52. What is longer is not hashed."""
 
 
-def identify(authorization: bytes | None, keys: Mapping[str, KeyEntry], *, known: bool, now: float) -> KeyEntry:
-    """The key entry of an Authorization header; `known` once there is a snapshot. Raises Refused."""
+def identify(authorization: bytes | None, keys: Mapping[str, Holder], *, known: bool, now: float) -> Holder:
+    """The key of an Authorization header; `known` once there is a snapshot. Raises Refused."""
     if not authorization:
         raise Refused(
             Kind.UNAUTHORIZED, "missing_api_key", "An API key is required: send it as 'Authorization: Bearer KEY'."

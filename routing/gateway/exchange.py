@@ -15,8 +15,8 @@ from routing.domain.meter import Counts, StreamMeter
 from routing.domain.openai import Ask, error_body
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
-from routing.domain.snapshot import KeyEntry
 from routing.domain.sse import COMMENT, error_event
+from routing.domain.tenancy import Holder
 from routing.gateway.callers import Caller
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
@@ -115,7 +115,7 @@ class Exchange:
                 self.session = value
         self.request_id = request_id(wish, new_id)
         self.record_id = ""
-        self.key: KeyEntry | None = None
+        self.key: Holder | None = None
         self.ask: Ask | None = None
         self.model = ""  # as metrics may have it: a name of the catalogue
         self.caller: Caller | None = None  # the node that passed this on; None: a client asks

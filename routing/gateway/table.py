@@ -15,7 +15,8 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.adapters import adapter_seat, base_seat, entry_of, lacking
 from routing.domain.choose import Route, Seat, Waiting
-from routing.domain.snapshot import AdapterEntry, AdminEntry, KeyEntry, ModelEntry, ProviderEntry, Snapshot
+from routing.domain.snapshot import AdapterEntry, AdminEntry, ModelEntry, ProviderEntry, Snapshot
+from routing.domain.tenancy import Holder, holders
 from routing.domain.waking import wakes
 from routing.gateway.watched import LOOK, WatchedFile
 
@@ -27,7 +28,7 @@ class View:
     """Everything a request looks up. Never changed; a new one takes its place."""
 
     version: str = ""
-    keys: dict[str, KeyEntry] = field(default_factory=dict)  # by the SHA-256 of the key
+    keys: dict[str, Holder] = field(default_factory=dict)  # by the SHA-256 of the key
     routes: dict[str, Route] = field(default_factory=dict)  # by the name of a model or an adapter
     replicas: dict[str, str] = field(default_factory=dict)  # of this node, by id: `ready` or `draining`
     engines: tuple[LocalEngine, ...] = ()  # theirs
@@ -45,7 +46,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
     routes |= {model.name: _route(model, engines) for model in snapshot.models}
     return View(
         version=snapshot.version,
-        keys={key.sha256: key for key in snapshot.keys},
+        keys=holders(snapshot.keys, snapshot.scopes),
         routes=routes,
         replicas={engine.replica_id: engine.state for engine in engines.engines},
         engines=engines.engines,

@@ -8,17 +8,18 @@ from hypothesis import strategies as st
 
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.choose import Route, Seat, Waiting, choose, vet
-from routing.domain.snapshot import KeyEntry, ModelEntry
+from routing.domain.snapshot import ModelEntry
+from routing.domain.tenancy import Holder
 
-KEY = KeyEntry(key_id="k", sha256="", prefix="sk-", project_id="p")
-NARROW = KeyEntry(key_id="k", sha256="", prefix="sk-", project_id="p", models=("other",))
+KEY = Holder(key_id="k", prefix="sk-", project_id="p")
+NARROW = Holder(key_id="k", prefix="sk-", project_id="p", models=frozenset({"other"}))
 
 
 def seat(name: str, slots: int = 1) -> Seat:
     return Seat(replica_id=name, host="h", port=1, key="", slots=slots)
 
 
-def pick(route: Route | None, key: KeyEntry = KEY, **other: object) -> Seat | Refused:
+def pick(route: Route | None, key: Holder = KEY, **other: object) -> Seat | Refused:
     found = vet(route, key, name="m", embeddings=False)
     if isinstance(found, Refused):
         return found
@@ -40,7 +41,7 @@ def route(*seats: Seat, waiting: tuple[Waiting, ...] = (), **model: object) -> R
         (route(), KEY, "model_not_ready", Kind.UNAVAILABLE),
     ],
 )
-def test_refusals_in_their_order(given_route: Route | None, key: KeyEntry, code: str, kind: Kind) -> None:
+def test_refusals_in_their_order(given_route: Route | None, key: Holder, code: str, kind: Kind) -> None:
     refused = pick(given_route, key)
     assert isinstance(refused, Refused)
     assert (refused.code, refused.kind) == (code, kind)

@@ -1,0 +1,89 @@
+"""What follows for a key from the scopes that it is in: organisation, team, project. Worked out once per snapshot.
+
+A key may use a model if the key and each scope above it allow that: lists are intersected downwards, and a scope
+without a list forbids nothing. What of several texts of one key counts (an old one, for a while) is the key's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from routing.domain.snapshot import KeyEntry, ScopeEntry
+
+DEEPEST = 3
+"""Scopes above a key: project, team, organisation. More are a circle, which no controller writes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """Who asks: a key, with what follows from the scopes that it is in."""
+
+    key_id: str
+    prefix: str
+    project_id: str
+    user: str = ""
+    models: frozenset[str] | None = None  # names that it may use; None: all
+    expires_at: float | None = None
+    scopes: tuple[ScopeEntry, ...] = ()  # those above it that the snapshot tells of, the nearest first
+
+
+def chain(scopes: Mapping[str, ScopeEntry], project_id: str) -> tuple[ScopeEntry, ...]:
+    """The scopes above a key of this project, by id, from the nearest to the widest."""
+    found: list[ScopeEntry] = []
+    entry = scopes.get(project_id)
+    while entry is not None and len(found) < DEEPEST:
+        found.append(entry)
+        entry = scopes.get(entry.parent)
+    return tuple(found)
+
+
+def allowlist(lists: Iterable[Collection[str] | None]) -> frozenset[str] | None:
+    """What all of these lists allow; None where there is no list."""
+    allowed: frozenset[str] | None = None
+    for names in lists:
+        if names is not None:
+            allowed = frozenset(names) if allowed is None else allowed & frozenset(names)
+    return allowed
+
+
+def holders(keys: Iterable[KeyEntry], scopes: Iterable[ScopeEntry]) -> dict[str, Holder]:
+    """Every key of a snapshot by the SHA-256 of its text. Keys of one project with the same list share what it comes to."""
+    by_id = {scope.scope_id: scope for scope in scopes}
+    chains: dict[str, tuple[ScopeEntry, ...]] = {}
+    lists: dict[tuple[str, tuple[str, ...] | None], frozenset[str] | None] = {}
+    found: dict[str, Holder] = {}
+    for key in keys:
+        above = chains.get(key.project_id)
+        if above is None:
+            above = chains[key.project_id] = chain(by_id, key.project_id)
+        named = (key.project_id, key.models)
+        if named not in lists:
+            lists[named] = allowlist([key.models, *(scope.models for scope in above)])
+        found[key.sha256] = Holder(
+            key_id=key.key_id,
+            prefix=key.prefix,
+            project_id=key.project_id,
+            user=key.user,
+            models=lists[named],
+            expires_at=key.expires_at,
+            scopes=above,
+        )
+    return found
+
+
+def told(scopes: Iterable[ScopeEntry], projects: Collection[str]) -> tuple[ScopeEntry, ...]:
+    """Of all scopes those that nodes are told of, by id: what something follows from and a project with keys is in, or is,
+    and what lies between the two."""
+    by_id = {scope.scope_id: scope for scope in scopes}
+    wanted: dict[str, ScopeEntry] = {}
+    for project_id in projects:
+        above = chain(by_id, project_id)
+        highest = max((number for number, scope in enumerate(above) if matters(scope)), default=-1)
+        wanted |= {scope.scope_id: scope for scope in above[: highest + 1]}
+    return tuple(wanted[scope_id] for scope_id in sorted(wanted))
+
+
+def matters(scope: ScopeEntry) -> bool:
+    """Whether anything follows from this scope."""
+    return scope.models is not None

@@ -1,0 +1,59 @@
+"""What follows for a key from the scopes above it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.domain.snapshot import KeyEntry, ScopeEntry
+from routing.domain.tenancy import allowlist, chain, holders, told
+
+ORG = ScopeEntry(scope_id="org", kind="organisation", name="o", models=("a", "b", "c"))
+TEAM = ScopeEntry(scope_id="team", kind="team", name="t", parent="org")
+PROJECT = ScopeEntry(scope_id="proj", kind="project", name="p", parent="team", models=("b", "c", "d"))
+SCOPES = (PROJECT, ORG, TEAM)
+
+
+def a_key(key_id: str = "k", project_id: str = "proj", models: tuple[str, ...] | None = None) -> KeyEntry:
+    return KeyEntry(key_id=key_id, sha256=f"sha of {key_id}", prefix="sk-", project_id=project_id, models=models)
+
+
+def test_lists_are_intersected_downwards_and_a_scope_without_one_forbids_nothing() -> None:
+    keys = [a_key("all"), a_key("some", models=("a", "b")), a_key("none", models=("x",)), a_key("else", "other")]
+    found = holders(keys, SCOPES)
+    assert found["sha of all"].models == frozenset({"b", "c"})
+    assert found["sha of some"].models == frozenset({"b"})
+    assert found["sha of none"].models == frozenset()
+    assert found["sha of else"].models is None
+    assert [scope.scope_id for scope in found["sha of all"].scopes] == ["proj", "team", "org"]
+    assert found["sha of else"].scopes == ()
+
+
+def test_keys_of_one_project_with_the_same_list_share_what_it_comes_to() -> None:
+    keys = [a_key(str(number), models=("b", "c")) for number in range(3)]
+    assert len({id(holder.models) for holder in holders(keys, SCOPES).values()}) == 1
+
+
+@given(st.lists(st.none() | st.frozensets(st.sampled_from("abcde"))))
+def test_a_name_is_allowed_where_every_list_has_it(lists: list[frozenset[str] | None]) -> None:
+    allowed = allowlist(lists)
+    for name in "abcdef":
+        assert (allowed is None or name in allowed) == all(names is None or name in names for names in lists)
+
+
+def test_a_circle_of_scopes_ends() -> None:
+    """No controller writes one; a gateway that met one would stand still."""
+    one = ScopeEntry(scope_id="1", kind="team", name="1", parent="2")
+    two = ScopeEntry(scope_id="2", kind="team", name="2", parent="1")
+    assert len(chain({"1": one, "2": two}, "1")) == 3
+
+
+def test_nodes_are_told_what_something_follows_from_and_what_lies_between() -> None:
+    idle = ScopeEntry(scope_id="idle", kind="project", name="i", parent="team")
+    alone = ScopeEntry(scope_id="alone", kind="project", name="a", parent="team 2")
+    bare = ScopeEntry(scope_id="team 2", kind="team", name="t2", parent="org 2")
+    far = ScopeEntry(scope_id="org 2", kind="organisation", name="o2")
+    every = (*SCOPES, idle, alone, bare, far)
+    assert [scope.scope_id for scope in told(every, {"proj", "alone"})] == ["org", "proj", "team"]
+    assert [scope.scope_id for scope in told(every, {"idle"})] == ["idle", "org", "team"]
+    assert told(every, {"alone", "unknown"}) == ()
