@@ -55,6 +55,10 @@ class LabelsIn(Strict):
 
 class FabricIn(Strict):
     fabric = serializers.CharField(max_length=64, allow_blank=True, help_text="Name of the network; empty: none.")
+    address = serializers.CharField(
+        max_length=64, allow_blank=True, allow_null=True, required=False, default=None,
+        help_text="The node's IP address there; empty: that of its node listener; left out: as it is.",
+    )  # fmt: skip
     reason = serializers.CharField(max_length=1000, required=False, allow_blank=True, default="")
 
 
@@ -89,7 +93,7 @@ class NodeOut(serializers.ModelSerializer[Node]):
             "id", "name", "state", "address", "version", "enrolled_at", "last_seen_at", "hardware", "engines",
             "problems", "snapshot_version", "spool_records", "replicas", "last_seen_age_s", "modules", "roles",
             "assigned_roles", "maintenance", "maintenance_why", "maintenance_by", "maintenance_at", "cards_maintenance",
-            "waiting_to_move", "labels", "fabric",
+            "waiting_to_move", "labels", "fabric", "fabric_address",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -100,7 +100,10 @@ class Nodes(Rows):
         """Say over which fast network a node can share a replica with others."""
         data = self._body(FabricIn)
         pk = self.get_object().pk
-        return self._show(labels.fabric(actor=self.actor, node_id=pk, name=data["fabric"], why=data["reason"]))
+        done = labels.fabric(
+            actor=self.actor, node_id=pk, name=data["fabric"], address=data["address"], why=data["reason"]
+        )  # fmt: skip
+        return self._show(done)
 
     def _body(self, kind: type[Strict]) -> dict[str, Any]:
         shape = kind(data=self.request.data)

@@ -78,6 +78,8 @@ def _unfit(node: NodeView, profile: ProfileView) -> str:
         return "label_missing"
     if profile.span > 1 and not node.fabric:
         return "no_fabric"
+    if profile.span > 1 and node.unreachable:
+        return "no_fabric_address"
     if profile.threads > node.cores:
         return "too_few_cores"
     if profile.memory > node.memory_total - margin(node):

@@ -47,7 +47,8 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Renew:
-    """Have a replica start anew where it is, as its profile says now: stop, then start."""
+    """Have a replica start anew where it is, as its profile says now: stop, then start. `again`: nothing is changed, one of its
+    parts has ended, and what failed before still counts."""
 
     replica_id: str
     profile_id: str
@@ -55,6 +56,7 @@ class Renew:
     generation: int
     shares: tuple[Share, ...]
     reason: str
+    again: bool = False
 
     @property
     def subject(self) -> str:
@@ -187,7 +189,8 @@ def recheck(op: Op, board: Board) -> str:
 
     1. Start: model and profile still as planned, not parked, not one too many (one more only where an old one is to be replaced),
        slot free, still feasible, on the very cards that were chosen, and within the limits of its owner
-    2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there
+    2. Renew: the replica is still meant to run, in the generation before, the profile as planned and feasible there. One that
+       begins again as it is holds its room already
     3. Stop: the replica is still meant to run, and the model has enough without it (see `_needed`), or its room may still
        be taken for another model (see `_may_be_taken`)
     4. Remove: nothing of it is left, or its node was removed
@@ -258,6 +261,8 @@ def _renew(op: Renew, replica: ReplicaView, board: Board) -> str:
         return "the replica changed meanwhile"
     if model is None or profile is None or profile.digest != op.digest:
         return "the profile changed meanwhile"
+    if op.again:
+        return "" if (op.digest, op.shares) == (replica.digest, replica.shares) else "the replica changed meanwhile"
     mark = board.mark()
     board.lift(replica.id)
     why = _fits(board, model, profile, op.shares)
@@ -286,13 +291,15 @@ def _needed(replica: ReplicaView, board: Board) -> str:
 
     1. of a model that wants none, or has nothing to run it as, each may stop; of a parked one each that is not ready
     2. a ready, a lost or a failed one, if enough others are ready; an outdated one, if these have answered where an update
-       is under way
+       is under way. One over several nodes that is lost: at once
     3. any other, if enough are on their way without it
     """
     model = board.model(replica.model_id)
     if model is None or not model.target or not model.profiles:  # 1
         return ""
     if model.standing.parked_at is not None and board.state(replica) is not ReplicaState.READY:
+        return ""
+    if len(replica.shares) > 1 and board.state(replica) is ReplicaState.LOST:
         return ""
     others = [item for item in running(board, model.id) if item.id != replica.id]
     if board.state(replica) in {ReplicaState.READY, *_OUT}:  # 2
@@ -370,7 +377,8 @@ def _renewed(op: Renew, replica: ReplicaView) -> ReplicaView:
         digest=op.digest,
         generation=op.generation,
         shares=op.shares,
-        state=ReplicaState.PENDING,
+        state=ReplicaState.STARTING if op.again else ReplicaState.PENDING,
+        attempt=replica.attempt + op.again,
         code="",
         message="",
     )

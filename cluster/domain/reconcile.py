@@ -1,6 +1,6 @@
 """Wanted against seen: what to do now. The same world and time give the same plan.
 
-Each case has its file: `surplus` (3), `replacing` (4), `starting` (5), `waits` (6).
+Each case has its file: `surplus` (3), `replacing` (4), `starting` (5), `waits` (6), `regroup` (7).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from cluster.domain import replacing, starting, surplus, waits
+from cluster.domain import regroup, replacing, starting, surplus, waits
 from cluster.domain.claims import ended
 from cluster.domain.draft import Draft, Moment
 from cluster.domain.plan import Plan, Release, Remember, Remove, Stop, old, running
@@ -44,6 +44,7 @@ def reconcile(world: World, now: float) -> Plan:
     5. fewer replicas than wanted: Start one where `place` says, not where the same has failed for good; else Wait
     6. a replica that failed, or keeps coming back from failures, or whose node is not heard: Wait with the reason.
        Starting a dead engine again is the agent's work, not ours
+    7. a replica over several nodes that has lost a node or a part, before 3: see `regroup`
     """
     draft = Draft(world, now)
     _remove(draft)  # 1
@@ -152,6 +153,7 @@ def _model(draft: Draft, model: ModelView) -> None:
         return
     if model.standing.parked_at is not None:
         _park(draft, model)
+    regroup.regroup(draft, model)  # 7
     surplus.surplus(draft, model)  # 3
     replacing.replace(draft, model)  # 4
     waits.troubled(draft, model, starting.missing(draft, model, at_most=model.least))  # 5, 6

@@ -195,6 +195,7 @@ _WORDS: dict[str, Words] = {
     ),
     "label_missing": _labels,
     "no_fabric": lambda room, profile, model: f"it is on no fabric, and the profile spans {profile.span} nodes of one",
+    "no_fabric_address": lambda room, profile, model: room.node.unreachable,
     "too_few_cores": _cores,
     "too_little_memory": _memory,
     "too_few_cards": _few_cards,

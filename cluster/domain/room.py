@@ -168,7 +168,7 @@ class Room:
 def kind_of(node: NodeView) -> object:
     """Equal for nodes that every check of what lasts answers alike, if that looks at no labels."""
     return (
-        node.state, node.maintenance, node.cores, node.memory_total, node.fabric != "",
+        node.state, node.maintenance, node.cores, node.memory_total, node.fabric != "", node.unreachable,
         node.modules, tuple(sorted(node.engines.items())),
         tuple([(card.klass, card.memory_total) for card in node.cards]),
     )  # fmt: skip

@@ -192,7 +192,7 @@ class NodeView:
     """A node that was not removed. `engines`: kind of engine -> why it cannot run, empty if it can.
 
     `modules`: those that run there. `maintenance`: empty, cordoned or drained. `fabric`: name of the fast network over
-    which it can share a replica with other nodes. `fetching`: bytes that are still to come of weights that it is fetching, by
+    which it can share a replica with other nodes; `unreachable`: why they cannot reach it there, empty if they can. `fetching`: bytes that are still to come of weights that it is fetching, by
     their names; `no_room`: why it has no room for some, as it says itself. `weights`: names of those that lie on its disk; `lacks`: of those
     that do not, and that it cannot get. What stands in neither is not known.
     """
@@ -211,6 +211,7 @@ class NodeView:
     cards: tuple[CardView, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     fabric: str = ""
+    unreachable: str = ""
     weights: frozenset[str] = frozenset()
     lacks: frozenset[str] = frozenset()
     fetching: Mapping[str, int] = field(default_factory=dict)

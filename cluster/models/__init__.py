@@ -5,7 +5,7 @@ from cluster.models.jobs import Job, JobStep
 from cluster.models.measurements import Measurement, Throughput
 from cluster.models.membership import Certificate, JoinToken, PublishedMap
 from cluster.models.nodes import Node
-from cluster.models.replicas import Replica
+from cluster.models.replicas import Replica, ReplicaPart
 from cluster.models.setup import ClusterSetup
 from cluster.models.standing import ModelStanding
 
@@ -21,5 +21,6 @@ __all__ = [
     "Node",
     "PublishedMap",
     "Replica",
+    "ReplicaPart",
     "Throughput",
 ]

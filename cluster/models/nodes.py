@@ -43,6 +43,9 @@ class Node(models.Model):
     fabric = models.CharField(
         max_length=64, blank=True, help_text="Fast network over which it can share a replica with others of that name."
     )
+    fabric_address = models.CharField(
+        max_length=64, blank=True, help_text="Its IP address there; empty: that of its node listener."
+    )
     cards_maintenance = models.JSONField(
         default=dict, blank=True, help_text="The same of single cards, by UUID: state, why, by, at."
     )

@@ -11,11 +11,17 @@ from catalog.models import Model, Profile
 from cluster.choices import REPLICA_STATES
 from cluster.domain.states import ReplicaState
 from cluster.models.nodes import Node
+from cluster.wire import WantedReplica
 from llmgw_site.lib.clock import new_id
 
 
 class Replica(models.Model):
-    """One wanted or running copy. Wanted: written by `services/apply.py`. Observed: by `services/nodes.py` only."""
+    """One wanted or running copy. Wanted: written by `services/apply.py`. Observed: by `services/nodes.py` only, of one over
+    several nodes by `services/parts.py`."""
+
+    told: WantedReplica | None = (
+        None  # no column: of one over several nodes, what the node that was heard is told of its part
+    )
 
     id = models.CharField(primary_key=True, max_length=40, default=partial(new_id, "rep"), editable=False)
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="placed")
@@ -75,3 +81,34 @@ class Replica(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+
+class ReplicaPart(models.Model):
+    """Of a replica over several nodes, what one of them has to do with it. Made by `services/apply.py`; observed: written by
+    `services/parts.py` only."""
+
+    replica = models.ForeignKey(Replica, on_delete=models.CASCADE, related_name="parts")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="parts")
+    rank = models.PositiveIntegerField(help_text="0: it leads, and answers clients.")
+    address = models.CharField(max_length=64, help_text="IP address of its node on the fabric.")
+    # observed
+    generation = models.PositiveIntegerField(default=0, help_text="That its node last spoke of; 0: none yet.")
+    state = models.CharField(max_length=16, choices=REPLICA_STATES, default=ReplicaState.PENDING.value)
+    state_since = models.DateTimeField(auto_now_add=True)
+    code = models.CharField(max_length=64, blank=True)
+    message = models.TextField(blank=True)
+    log_tail = models.TextField(blank=True)
+    pid = models.PositiveBigIntegerField(null=True, blank=True)
+    memory = models.PositiveBigIntegerField(null=True, blank=True)
+    card_memory = models.PositiveBigIntegerField(null=True, blank=True)
+    cpu = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["replica_id", "rank"]
+        constraints = [
+            models.UniqueConstraint(fields=["replica", "rank"], name="cluster_replicapart_one_per_rank"),
+            models.UniqueConstraint(fields=["replica", "node"], name="cluster_replicapart_one_per_node"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.replica_id}/{self.rank}"

@@ -38,6 +38,7 @@ from cluster.domain.types import (
 )
 from cluster.domain.waits import TO_MOVE
 from cluster.models import ClusterIdentity, ClusterSetup, ModelStanding, Node, Replica
+from cluster.selectors import parts
 from cluster.selectors.fleet import NodeRow, node_rows
 from cluster.selectors.holdings import Holdings, sought
 from cluster.selectors.queue import job_as_dict as job_as_dict
@@ -48,7 +49,7 @@ from cluster.selectors.queue import open_jobs as open_jobs
 from cluster.selectors.ways import Measured, measured, profile_view
 from cluster.selectors.ways import digest_of as digest_of
 from cluster.selectors.ways import serve_of as serve_of
-from cluster.wire import Serve, WantedReplica, from_dict
+from cluster.wire import Serve, WantedReplica, from_dict, to_dict
 
 NOW = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
@@ -255,6 +256,7 @@ def node_view(
         cards=tuple(_card_view(item, node.cards_maintenance, held or {}) for item in hardware.get("cards", ())),
         labels=node.labels,
         fabric=node.fabric,
+        unreachable=parts.unreachable_of(node),
         weights=lies.has if lies is not None else frozenset(),
         lacks=lies.lacks if lies is not None else frozenset(),
         fetching={
@@ -321,7 +323,8 @@ def replica_view(row: Replica) -> ReplicaView:
 def wanted_of(rows: list[Replica]) -> tuple[WantedReplica, ...]:
     """What a node shall do with its replicas; those that have stopped for good are left out."""
     return tuple(
-        WantedReplica(
+        row.told
+        or WantedReplica(
             replica_id=row.id,
             generation=row.generation,
             run=row.run,
@@ -336,7 +339,15 @@ def wanted_of(rows: list[Replica]) -> tuple[WantedReplica, ...]:
 def wanted_dicts(rows: list[Replica]) -> list[dict[str, Any]]:
     """`wanted_of` as plain dicts, as they go over the wire."""
     return [
-        {"replica_id": row.id, "generation": row.generation, "run": row.run, "serve": row.serve, "grace": row.grace}
+        to_dict(row.told)
+        if row.told
+        else {
+            "replica_id": row.id,
+            "generation": row.generation,
+            "run": row.run,
+            "serve": row.serve,
+            "grace": row.grace,
+        }
         for row in rows
         if row.run or row.state != ReplicaState.STOPPED
     ]

@@ -9,7 +9,18 @@ from typing import Any
 import orjson
 from django.db import connection
 
-_PLAIN = ("id", "name", "fabric", "maintenance", "maintenance_why", "weights_mark", "last_seen_at", "hardware")
+_PLAIN = (
+    "id",
+    "name",
+    "address",
+    "fabric",
+    "fabric_address",
+    "maintenance",
+    "maintenance_why",
+    "weights_mark",
+    "last_seen_at",
+    "hardware",
+)
 _COMMON = ("engines", "modules", "roles", "labels", "cards_maintenance", "fetches")
 
 
@@ -20,7 +31,9 @@ class NodeRow:
 
     id: str
     name: str
+    address: str
     fabric: str
+    fabric_address: str
     maintenance: str
     maintenance_why: str
     weights_mark: str
@@ -42,9 +55,10 @@ def node_rows() -> Iterator[NodeRow]:
         cursor.execute(f"SELECT {columns} FROM cluster_node WHERE removed_at IS NULL ORDER BY name, id")  # noqa: S608
         found = cursor.fetchall()
     read: dict[str, Any] = {}  # what is written in these columns: most nodes say the same
-    for node_id, name, fabric, maintenance, why, mark, seen, hardware, *common in found:
+    for node_id, name, address, fabric, there, maintenance, why, mark, seen, hardware, *common in found:
         row = NodeRow()
-        row.id, row.name, row.fabric, row.maintenance, row.maintenance_why = node_id, name, fabric, maintenance, why
+        row.id, row.name, row.maintenance, row.maintenance_why = node_id, name, maintenance, why
+        row.address, row.fabric, row.fabric_address = address, fabric, there
         row.weights_mark = mark
         row.last_seen_at = seen.replace(tzinfo=UTC) if seen is not None and seen.tzinfo is None else seen
         row.hardware = orjson.loads(hardware)

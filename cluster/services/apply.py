@@ -22,6 +22,7 @@ from cluster.domain.shares import layers_on
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ProfileView, ReplicaView, Share
 from cluster.models import ModelStanding, Replica
+from cluster.services import parts
 from cluster.services.locks import plan_lock
 from cluster.wire import Serve, to_dict
 from llmgw_site.lib.clock import new_id
@@ -123,9 +124,9 @@ def _write(op: Op, board: Board, serves: Mapping[str, Serve], actor: str) -> boo
                 f"a replica of {name} gives way to {taker.name if taker else op.for_model}",
             )
     elif isinstance(op, Renew):
-        written = same.update(
-            **_renewed(op, _told(serves[op.profile_id], op.shares[0], model.profile(op.profile_id) if model else None))
-        )
+        serve = _told(serves[op.profile_id], op.shares[0], model.profile(op.profile_id) if model else None)
+        serve = parts.meeting(serve, replica_id=replica.id, generation=op.generation, shares=op.shares)
+        written = same.update(**_renewed(op, serve))
         kind, text = "replica_renewed", f"a replica of {name} starts anew as generation {op.generation}"
     else:
         gone = same if board.node(replica.node_id) is None else same.filter(state=ReplicaState.STOPPED.value)
@@ -140,6 +141,7 @@ def _start(op: Start, board: Board, serve: Serve, actor: str) -> None:
     assert model is not None  # recheck saw them both
     assert node is not None
     serve = _told(serve, op.shares[0], model.profile(op.profile_id))
+    serve = parts.meeting(serve, replica_id=op.replica_id, generation=1, shares=op.shares)
     Replica.objects.create(
         id=op.replica_id,
         model_id=model.id,
@@ -153,9 +155,11 @@ def _start(op: Start, board: Board, serve: Serve, actor: str) -> None:
         grown=op.grown,
         why=op.reason,
     )
+    parts.placed(op.replica_id, op.shares)
     if board.claim_of(model.id) is not None:
         _written(model.id, claim=None, claim_until=0.0)
-    text = f"a replica of {model.name} is placed on node {node.name}"
+    more = f" and {len(op.shares) - 1} more" if len(op.shares) > 1 else ""
+    text = f"a replica of {model.name} is placed on node {node.name}{more}"
     _event(actor, "replica_placed", op.replica_id, model.id, text, op.reason)
 
 
@@ -198,6 +202,8 @@ def _told(serve: Serve, share: Share, profile: ProfileView | None) -> Serve:
 
 
 def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
+    """Begun again as it is, it is what it was, and has started once more."""
+    counted = {"attempt": F("attempt") + 1, "state": ReplicaState.STARTING.value} if op.again else {}
     return {
         "profile_id": op.profile_id,
         "generation": op.generation,
@@ -211,9 +217,9 @@ def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
         "code": "",
         "message": "",
         "log_tail": "",
-        "attempt": 0,
-        "proven": 0,
         "ready_at": None,
+        "grace": None,
+        **(counted or {"attempt": 0, "proven": 0}),
     }
 
 

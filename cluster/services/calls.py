@@ -181,7 +181,7 @@ def prove(headers: Mapping[str, str], *, method: str, path: str, body: bytes) ->
 
 
 _CALLER = """
-SELECT n.id, n.name, n.address, n.public_key, n.removed_at, n.last_seen_at, n.boot_id, n.modules, n.roles, n.weights_mark, n.fetches,
+SELECT n.id, n.name, n.address, n.public_key, n.removed_at, n.last_seen_at, n.boot_id, n.modules, n.roles, n.fabric, n.weights_mark, n.fetches,
        c.sealed_private_key AS own_sealed_key, c.listening_at AS own_listening_at, {now} AS database_now,
        (SELECT m.epoch || ':' || CAST(m.counter AS varchar) FROM cluster_publishedmap m WHERE m.id = 'map')
            AS published_map,

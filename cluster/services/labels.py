@@ -11,7 +11,8 @@ from django.db import transaction
 from catalog.domain import labels
 from catalog.services import events
 from cluster import signals
-from cluster.models import Node
+from cluster.domain import parts
+from cluster.models import Node, ReplicaPart
 from cluster.services.locks import plan_lock
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -30,14 +31,29 @@ def label(*, actor: str, node_id: str, changes: Mapping[str, str | None], why: s
         return _write(node, "labels", after, actor=actor, why=why)
 
 
-def fabric(*, actor: str, node_id: str, name: str, why: str = "") -> Node:
-    """Say over which fast network a node can share a replica with others; empty: over none. Raises Refused `node_unknown`
-    or `invalid_value`."""
+def fabric(*, actor: str, node_id: str, name: str, address: str | None = None, why: str = "") -> Node:
+    """Say over which fast network a node can share a replica with others; empty: over none. `address`: its IP address there, empty:
+    that of its node listener, None: as it is.
+
+    Raises Refused `node_unknown`, `invalid_value`, or `fabric_in_use` while a part of a replica is there: its others reach it so.
+    """
     if name and not FABRIC.fullmatch(name):
         text = f"fabric: {name[:80]!r} is no name of one: write 1 to 64 letters, digits and . _ - that begin and end plainly."
         raise Refused(Kind.INVALID, "invalid_value", text, param="fabric")
+    where = parts.fabric_address(address, "") if address else ""
+    if address and not where:
+        text = f"address: {address[:80]!r} is no IP address: write the one that the node has on this fabric."
+        raise Refused(Kind.INVALID, "invalid_value", text, param="address")
     with plan_lock():
-        return _write(_node(node_id), "fabric", name, actor=actor, why=why)
+        node = _node(node_id)
+        where = where if name and address is not None else node.fabric_address if name else ""
+        held = ReplicaPart.objects.filter(node_id=node_id).select_related("replica__model").first()
+        if held is not None and (node.fabric, node.fabric_address) != (name, where):
+            text = f"a replica of {held.replica.model.name} runs over node {node.name} and others on fabric {node.fabric}: "
+            text += "drain the node first, or stop the model."
+            raise Refused(Kind.CONFLICT, "fabric_in_use", text, param="fabric")
+        _write(node, "fabric_address", where, actor=actor, why=why)
+        return _write(node, "fabric", name, actor=actor, why=why)
 
 
 def _node(node_id: str) -> Node:
@@ -58,7 +74,7 @@ def _write(node: Node, field: str, value: Any, *, actor: str, why: str) -> Node:
         kind="node_labelled" if field == "labels" else "node_fabric_changed",
         subject_kind="node",
         subject_id=node.id,
-        message=f"the {field} of node {node.name} changed",
+        message=f"the {field.replace('_', ' ')} of node {node.name} changed",
         before={field: before},
         after={field: value},
         why=why,

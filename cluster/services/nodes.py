@@ -22,7 +22,7 @@ from cluster.domain.joining import is_address
 from cluster.domain.states import REPLICA_REPORTED, ReplicaState
 from cluster.models import Node, Replica
 from cluster.selectors import from_unix, mirror, unix
-from cluster.services import authority, equipment, fetch_reports, hearing, identity, members, setup
+from cluster.services import authority, equipment, fetch_reports, hearing, identity, members, parts, setup
 from cluster.services.locks import plan_lock
 from cluster.wire import Heartbeat, ReplicaReport, Wanted, WeightsReport, WireError, to_dict
 from llmgw_site.lib import files
@@ -193,7 +193,14 @@ def observe(
         setattr(node, name, value)
     rows = list(Replica.objects.raw("SELECT * FROM cluster_replica WHERE node_id = %s ORDER BY id", [node.id]))
     reports = {report.replica_id: report for report in beat.replicas}
+    if node.fabric:  # else it has no part of one over several nodes
+        rows = [row for row in rows if not selectors.parts.spans(row)]
     news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
+    if node.fabric:
+        said = {key: (report, _observed(report)) for key, report in reports.items()}
+        shared = parts.observe(node=node, said=said, now=now)
+        rows += shared.rows
+        news += shared.news
     if news or told:
         transaction.on_commit(lambda: signals.observed.send_robust(sender=Node, node_id=node.id, weights=weights))
     if hearing.working():
@@ -281,6 +288,7 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
                 "kind": item.kind[:40],
                 "version": item.version[:_TEXT],
                 "problem": item.problem[:_TEXT],
+                **({"spans": True} if item.spans else {}),
                 **({"architectures": [name[:64] for name in item.architectures[:1000]]} if item.architectures else {}),
             }
             for item in beat.engines[:_MOST]

@@ -128,11 +128,15 @@ def label(
 def fabric(
     node: Ref,
     name: Annotated[str, typer.Argument(metavar="[FABRIC]", help="Name of the fast network; left out: none.")] = "",
+    address: Annotated[
+        str | None, typer.Option(metavar="IP", help="The node's IP address there; '': that of its node listener.")
+    ] = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say over which fast network a node can share a replica with others."""
-    answer = api().post(f"nodes/{part(node)}/fabric", {"fabric": name, "reason": reason})
+    """Say over which fast network a node can share a replica with others. Engines talk over it in the clear."""
+    body = {"fabric": name, "reason": reason} | ({} if address is None else {"address": address})
+    answer = api().post(f"nodes/{part(node)}/fabric", body)
     if as_json:
         print_json(answer)
         return

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.domain import health
 from cluster.domain.maintenance import Maintenance
+from cluster.domain.parts import TRIED_ALONE
 from cluster.domain.simulation.case import Habits, Happening
 from cluster.domain.simulation.dice import Dice
 from cluster.domain.states import NodeState, ReplicaState
@@ -98,15 +99,24 @@ class Machines:
                 self.turned.append(key)
 
     def _dead(self, replica: ReplicaView) -> ReplicaView:
-        """Its node says nothing, so the row stays; the engine is gone."""
+        """Its node says nothing, so the row stays; the engine is gone. Of one over several nodes that is to stop, what the
+        others held is free."""
         self.engines.pop(replica.id, None)
-        return replica
+        if replica.run or len(replica.shares) < 2:
+            return replica
+        left = tuple(
+            share for share in replica.shares if share.node_id in self.off_since
+        )  # its other parts have stopped
+        return replace(replica, shares=left or replica.shares)
 
     def _next(self, replica: ReplicaView, model: ModelView | None, now: float) -> ReplicaView:
         engine = self.engines.get(replica.id)
         if not replica.run:
             return self._ending(replica, engine, now)
         if engine is not None and engine.generation != replica.generation:
+            if replica.state is _STARTING:  # all its parts once more
+                replica = replace(replica, attempt=replica.attempt - 1)
+                return self._begin(replica, model, now, failures=engine.failures)
             return self._begin(replace(replica, attempt=0, proven=0), model, now, failures=0)
         if engine is None:  # new, or its node was off
             return self._begin(replica, model, now, failures=0)
@@ -120,7 +130,7 @@ class Machines:
         if replica.state is _STARTING:
             engine.failures = 0
             return _changed(replace(replica, proven=replica.attempt), _READY, now, code="", message="")
-        if replica.state is _BACKOFF:
+        if replica.state is _BACKOFF and (len(replica.shares) < 2 or replica.code in TRIED_ALONE):
             return self._begin(replica, model, now, failures=engine.failures)
         return replica
 

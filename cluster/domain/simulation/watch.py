@@ -190,6 +190,7 @@ class Watch:
             and self._calm(model.id, back)
             and self._calm(owner.id, back)
             and not _more(_sums(owner, board, but=victim), then)
+            and not self._robbed(model.id, owner.id, back)
         ):
             text = f"{owner.name} took room of {model.name} {now - back:.0f} s ago, and gives it back now"
             self.say(now, "flapping", text)
@@ -206,6 +207,11 @@ class Watch:
         if now - began < HOLD and waited is not None and waited < began:
             text = f"{victim.id} of {owner.name} is stopped {now - began:.0f} s after it was placed, for {model.name}"
             self.say(now, "flapping", f"{text}, which waited already")
+
+    def _robbed(self, model_id: str, but: str, since: float) -> bool:
+        """Whether a third has taken room of a model since that moment, so that it is short of what it had left then."""
+        pairs = self._taken.items()
+        return any(loser == model_id and taker != but and at >= since for (loser, taker), (at, _) in pairs)
 
     def _keep(self, op: Keep, board: Board, now: float) -> None:
         """Room that is kept anew: whoever has just been stopped for it is needed, and nobody cheaper would have done."""
