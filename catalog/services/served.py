@@ -86,56 +86,36 @@ def add_model(
     `replicas` None: one, or none of an external model; `max_replicas` None: no more than these; `profile`: fields of the profile, `{}` or None for llama.cpp
     with every default.
     """
+    plain: dict[str, Any] = {"name": name, "description": description, "enabled": enabled, "project": project, "team": team,
+                             "organisation": organisation, "first_byte_timeout": first_byte_timeout,
+                             "idle_timeout": idle_timeout}  # fmt: skip
     if provider is not None:
         local = {"weights_path": weights_path, "weights_size": weights_size, "weights_sha256": weights_sha256,
                  "version": version, "replicas": replicas, "max_replicas": max_replicas, "profile": profile}  # fmt: skip
         only_external(name, local)
         model = Model(
-            name=name,
-            description=description,
-            enabled=enabled,
-            replicas=0,
-            embeddings=bool(embeddings),
-            first_byte_timeout=first_byte_timeout,
-            idle_timeout=idle_timeout,
-            provider=provider,
-            provider_model=provider_model,
-            project=project,
-            team=team,
-            organisation=organisation,
+            **plain, replicas=0, embeddings=bool(embeddings), provider=provider, provider_model=provider_model
         )
         return rows.add(model, actor=actor, message=f"model {name} of provider {provider.name} added")
     if provider_model:
         raise _mixed("provider_model", "name its provider too")
-    wanted = dict(profile or {})
     if version is not None:
         _only_version({"weights_path": weights_path, "weights_sha256": weights_sha256})
-        wanted.setdefault("engine", ENGINE[Format(version.format)])
-        facts, weights_size = facts or facts_from_dict(version.facts), version.size
-    gguf = wanted.get("engine", "llama.cpp") == "llama.cpp"
-    path = checked_path(weights_path) if version is None else ""
-    if facts is None:
-        facts, found = examine(path) if gguf else examine_folder(path)
-        weights_size = found if weights_size is None else weights_size
+    wanted = {**({"engine": ENGINE[Format(version.format)]} if version else {}), **(profile or {})}
+    engine = wanted.get("engine", "llama.cpp")
+    path, size, facts = _shape(weights_path, version, engine=engine, facts=facts, size=weights_size)
     model = Model(
-        name=name,
-        description=description,
-        enabled=enabled,
-        replicas=1 if replicas is None else replicas,
-        max_replicas=max_replicas,
-        rest_after=rest_after,
-        priority_class=priority_class,
+        **plain,
         weights_path=path,
-        weights_size=weights_size,
+        weights_size=size,
         weights_sha256=weights_sha256,
         version=version,
         facts=facts.as_dict() if facts else {},
         embeddings=bool(facts and facts.embeddings) if embeddings is None else embeddings,
-        first_byte_timeout=first_byte_timeout,
-        idle_timeout=idle_timeout,
-        project=project,
-        team=team,
-        organisation=organisation,
+        replicas=1 if replicas is None else replicas,
+        max_replicas=max_replicas,
+        rest_after=rest_after,
+        priority_class=priority_class,
     )
     _vet_maximum(model)
     with transaction.atomic():
@@ -143,6 +123,19 @@ def add_model(
         for fields in (wanted, *further):
             profiles.add(actor=actor, model=model, **fields)
     return model
+
+
+def _shape(
+    weights_path: str, version: Version | None, *, engine: str, facts: ModelFacts | None, size: int | None
+) -> tuple[str, int | None, ModelFacts | None]:
+    """Path, size and facts of a model's weights: what is not given is looked at, of a version as it was fetched."""
+    if version is not None:
+        return "", version.size, facts or facts_from_dict(version.facts)
+    path = checked_path(weights_path)
+    if facts is not None:
+        return path, size, facts
+    facts, there = examine(path) if engine == "llama.cpp" else examine_folder(path)
+    return path, there if size is None else size, facts
 
 
 def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
