@@ -2,13 +2,14 @@
 
 llama.cpp, layers divided over `cards` cards of a node:
 
-    on the cards = weights + cache + cards x (compute + process)      of the node = process + embeddings + prompts
+    on the cards = weights + cache + cards x (compute + projector + process)      of the node = process + embeddings + prompts
 
 weights     all tensors: a model that uses its token embeddings for its output too has them on the node and on a card
 cache       as on a processor (footprint.py): each layer's lies where the layer lies
 compute     the largest layer's buffers; every card has its own, the last one with the logits
+projector   as on a processor. It lies on the first card; the room is left on each, so that any may be the first
 process     what the driver and its libraries take on each card
-base        compute and process: what each card holds beside its layers
+base        compute, projector and process: what each card holds beside its layers
 layer       the largest piece that cannot be divided: a repeating layer with its cache, or the output layer
 tail        the output layer, which lies on the last card
 embeddings  the table of token embeddings stays in the node's memory
@@ -58,8 +59,9 @@ def by_layers(
 ) -> CardFootprint:
     """What llama.cpp takes with all layers on cards. `card_memory`: bytes of the cards as declared; 0: estimated here."""
     base = estimate(facts, weights=weights, context=context, slots=slots)
-    total = card_memory or base.weights + base.cache + cards * (base.compute + CARD_PROCESS)
-    each = min(base.compute + CARD_PROCESS, total // (2 * cards))  # a declared figure may be a small one
+    beside = base.compute + base.projector + CARD_PROCESS
+    total = card_memory or base.weights + base.cache + cards * beside
+    each = min(beside, total // (2 * cards))  # a declared figure may be a small one
     layers = facts.layers or 0
     table = _table(facts, base.weights)
     if layers:

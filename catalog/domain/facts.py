@@ -61,6 +61,8 @@ class ModelFacts:
     chat_template: bool = False
     pooling: str = ""  # how token vectors become one; empty: not stated
     embeddings: bool = False  # answers with vectors, not with text
+    projector: int | None = None  # bytes of the file that lets it see or hear, which is one of its files
+    projector_compute: int | None = None  # bytes that it computes with
     split: Split | None = None
 
     def as_dict(self) -> dict[str, Any]:

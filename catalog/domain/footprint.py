@@ -1,8 +1,9 @@
 """How much memory llama.cpp will take for a model on a CPU, before it was ever measured. Pure arithmetic.
 
-    total = weights + cache + compute + process + prompts
+    total = weights + projector + cache + compute + process + prompts
 
 weights  sum of all tensors; mapped files are page cache, still they must fit, else every token reads the disk
+projector  the file that lets it see or hear, and what it computes with (projectors.py)
 cache    for each kind of layer: layers x cells x (key values x key bytes + value values x value bytes). Cells are those of
          each slot, padded to 256: its context, or of layers with a sliding window no more than window + batch. Recurrent
          layers have a state of fixed size for each slot
@@ -51,6 +52,7 @@ class Footprint:
     cache: int
     compute: int
     process: int
+    projector: int = 0
     complete: bool = True
 
     @property
@@ -63,11 +65,11 @@ class Footprint:
 
     @property
     def _engine(self) -> int:
-        return self.weights + self.cache + self.compute + self.process
+        return self.weights + self.projector + self.cache + self.compute + self.process
 
     def explain(self) -> str:
         """The sum for people."""
-        names = ("weights", "cache", "compute", "process", "prompts")
+        names = ("weights", *(("projector",) if self.projector else ()), "cache", "compute", "process", "prompts")
         text = " + ".join(f"{format_bytes(getattr(self, name))} {name}" for name in names)
         return f"{format_bytes(self.total)} = {text}" + ("" if self.complete else " (shape not known)")
 
@@ -82,17 +84,22 @@ def estimate(
     cache_type_v: str = "f16",
     batch: int = BATCH,
 ) -> Footprint:
-    """What a replica takes. `weights`: bytes of the file(s), if known; `context`: tokens per slot, 0: as trained, bounded.
+    """What a replica takes. `weights`: bytes of the file(s), that of a projector too, if known; `context`: tokens per
+    slot, 0: as trained, bounded.
 
     1. Shape known: the sums above.
     2. Not known: a quarter of the weights for cache and compute, and never less than 256 MiB.
     """
     size = max(weights, facts.bytes)
+    own = size - min(facts.projector or 0, size)
+    sees = size - own + (facts.projector_compute or 0)
     process = PROCESS + MARGIN
     kinds = layers_of(facts)
     if not kinds and not facts.state:  # 2
         guess = max(256 * MIB, size // 4)
-        return Footprint(weights=size, cache=guess // 2, compute=guess // 2, process=process, complete=False)
+        return Footprint(
+            weights=own, projector=sees, cache=guess // 2, compute=guess // 2, process=process, complete=False
+        )
     tokens = context or min(facts.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     each = _padded(tokens)
     cache = max(1, slots) * facts.state
@@ -102,7 +109,7 @@ def estimate(
     masks = sum({kind.window: cells(kind, each, batch) for kind in kinds}.values()) * batch * 2
     logits = (facts.vocabulary or 32_000) * max(1, slots) * 4
     compute = _layer(facts) * batch * 4 + masks + logits
-    return Footprint(weights=size, cache=min(cache, MOST), compute=min(compute, MOST), process=process)
+    return Footprint(weights=own, projector=sees, cache=min(cache, MOST), compute=min(compute, MOST), process=process)
 
 
 def layers_of(facts: ModelFacts) -> tuple[Caches, ...]:

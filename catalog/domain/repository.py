@@ -106,6 +106,23 @@ def projectors(files: Iterable[RepoFile]) -> tuple[RepoFile, ...]:
     return tuple(sorted(found, key=lambda file: (order.get(quantization(file.name), 4), file.path)))
 
 
+def choose_projector(there: Sequence[RepoFile], chosen: FileSet, wanted: str) -> RepoFile | None:
+    """The file that lets the chosen model see or hear: `auto` is the best that there is, `none` none. Raises Refused
+    `projector_not_in_repository`, with those that there are."""
+    gguf = chosen.format is Format.GGUF
+    if wanted == "none" or (wanted in ("", "auto") and not (gguf and there)):
+        return None
+    if wanted in ("", "auto"):
+        return there[0]
+    found = next((item for item in there if wanted in (item.path, item.name)), None)
+    if found is None or not gguf:
+        names = _listed([item.path for item in there]) or "none"
+        only = "" if gguf else "; safetensors hold theirs themselves"
+        text = f"there is no projector {wanted[:200]} for it: there are {names}{only}"
+        raise Refused(Kind.INVALID, "projector_not_in_repository", text, param="projector")
+    return found
+
+
 def _gguf(file: RepoFile, by_path: dict[str, RepoFile]) -> FileSet | None:
     if not file.path.endswith(".gguf") or BESIDE.search(file.name.removesuffix(".gguf")):
         return None

@@ -34,7 +34,8 @@ def add(
         raise Refused(Kind.INVALID, "several_models", text, param="quantization")
     (chosen,) = found
     beside = sources.projector(seen, chosen, projector)
-    seen, ((files, facts),) = sources.shapes(where, file=chosen.first.path, format=chosen.format.value)
+    named = beside.path if beside else "none"
+    seen, ((files, facts),) = sources.shapes(where, file=chosen.first.path, format=chosen.format.value, projector=named)
     if not isinstance(where, FromAddresses):
         return versions.make(seen, files, facts, beside, actor=actor)
     urls = {item.name: item.url for item in where.files}

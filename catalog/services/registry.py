@@ -13,7 +13,8 @@ from catalog.domain.facts import ModelFacts, model_facts
 from catalog.domain.foreign import parsed
 from catalog.domain.gguf import BadGguf, read_header
 from catalog.domain.hf_config import config_facts
-from catalog.domain.repository import FileSet, Format, RepoFile, choose, file_sets, projectors
+from catalog.domain.projectors import Projector, is_projector, takes
+from catalog.domain.repository import FileSet, Format, RepoFile, choose, choose_projector, file_sets, projectors
 from catalog.registry.client import Page, Registry
 from catalog.registry.ranges import Files, RemoteFile
 from llmgw_site.lib.errors import Kind, Refused
@@ -52,33 +53,53 @@ def look(repository: str, revision: str = "") -> Seen:
 
 
 def shapes(
-    repository: str, revision: str = "", *, quantization: str = "", file: str = "", format: str = ""
+    repository: str,
+    revision: str = "",
+    *,
+    quantization: str = "",
+    file: str = "",
+    format: str = "",
+    projector: str = "",
 ) -> tuple[Seen, tuple[tuple[FileSet, ModelFacts], ...]]:
-    """The models of a repository that these words leave, each with its shape. Raises Refused.
+    """The models of a repository that these words leave, each with its shape and what its projector takes (`projector` as of
+    `choose_projector`). Raises Refused.
 
     All quantisations of a model have one shape: it is read from the smallest file that there is; what of it depends on the
     quantisation is each file's own.
     """
     with opened() as registry:
         card = registry.card(repository, revision or "main")
-        chosen = choose(seen(card).sets, wanted=quantization, file=file, format=format)
+        found = seen(card)
+        chosen = choose(found.sets, wanted=quantization, file=file, format=format)
+        eyes = beside(found, chosen, projector)
         registry.check_access(card.id, card.commit, chosen[0].first.path)
-        return seen(card), read(registry, card, chosen)
+        return found, read(registry, card, chosen, eyes)
 
 
-def read(files: Files, card: RepoCard, chosen: Sequence[FileSet]) -> tuple[tuple[FileSet, ModelFacts], ...]:
-    """The shapes of these models, whose files are read from `files`. Raises Refused."""
+def beside(found: Seen, chosen: Sequence[FileSet], wanted: str) -> RepoFile | None:
+    """The projector of the GGUF models among these; None: they have none. Raises Refused, as `choose_projector`."""
+    gguf = [item for item in chosen if item.format is Format.GGUF]
+    return choose_projector(found.projectors, (gguf or chosen)[0], wanted)
+
+
+def read(
+    files: Files, card: RepoCard, chosen: Sequence[FileSet], projector: RepoFile | None = None
+) -> tuple[tuple[FileSet, ModelFacts], ...]:
+    """The shapes of these models, whose files are read from `files`; `projector` is of the GGUF ones. Raises Refused."""
     gguf = [item for item in chosen if item.format is Format.GGUF]
     folder = next((item for item in chosen if item.format is Format.SAFETENSORS), None)
     header = _header(files, card, min(gguf, key=lambda item: item.first.size)) if gguf else None
+    if header is not None and projector is not None:
+        found = _projector(files, card, projector)
+        header = replace(header, projector=found.size, projector_compute=found.compute)
     config = _config(files, card, folder) if folder else None
-    found = []
+    shapes = []
     for item in chosen:
         if item.format is Format.GGUF and header is not None:
-            found.append((item, replace(header, quantization=item.quantization or header.quantization, bytes=0)))
+            shapes.append((item, replace(header, quantization=item.quantization or header.quantization, bytes=0)))
         elif config is not None:
-            found.append((item, config))
-    return tuple(found)
+            shapes.append((item, config))
+    return tuple(shapes)
 
 
 def seen(card: RepoCard) -> Seen:
@@ -97,6 +118,20 @@ def _header(registry: Files, card: RepoCard, chosen: FileSet) -> ModelFacts:
         text = f"{file.path} of {card.id} is a GGUF file {what}, which cannot answer by itself: name a model's file"
         raise Refused(Kind.INVALID, "weights_not_a_model", text, param="file")
     return facts
+
+
+def _projector(registry: Files, card: RepoCard, file: RepoFile) -> Projector:
+    """Raises Refused where it is none: an engine would end over it."""
+    try:
+        header = read_header(RemoteFile(registry, card.id, card.commit, file.path, size=file.size))
+    except BadGguf as error:
+        raise Refused(
+            Kind.INVALID, error.code, f"{file.path} of {card.id} was refused. {error.message}", param="projector"
+        ) from None
+    if not is_projector(header):
+        text = f"{file.path} of {card.id} is no projector, for all its name: name another, or none"
+        raise Refused(Kind.INVALID, "projector_not_a_projector", text, param="projector")
+    return takes(header)
 
 
 def _config(registry: Files, card: RepoCard, folder: FileSet) -> ModelFacts:

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from catalog.domain.cards import RepoCard
 from catalog.domain.facts import ModelFacts
-from catalog.domain.repository import FileSet, Format, RepoFile, choose
+from catalog.domain.repository import FileSet, RepoFile, choose, choose_projector
 from catalog.domain.sources import FromAddresses, FromRepository
 from catalog.mirror.fetch import RANGE
 from catalog.mirror.origins import FromAddresses as Addresses
@@ -41,31 +41,27 @@ def look(
 
 
 def shapes(
-    source: FromRepository | FromAddresses, *, quantization: str = "", file: str = "", format: str = ""
+    source: FromRepository | FromAddresses,
+    *,
+    quantization: str = "",
+    file: str = "",
+    format: str = "",
+    projector: str = "",
 ) -> tuple[Seen, tuple[tuple[FileSet, ModelFacts], ...]]:
-    """As `look`, each model with its shape. Raises Refused."""
+    """As `look`, each model with its shape; `projector` as of `choose_projector`. Raises Refused."""
     if isinstance(source, FromRepository):
-        return registry.shapes(source.repository, source.revision, quantization=quantization, file=file, format=format)
+        return registry.shapes(
+            source.repository, source.revision, quantization=quantization, file=file, format=format, projector=projector
+        )
     with _opened(source) as origin:
         seen = origin.seen()
         chosen = choose(seen.sets, wanted=quantization, file=file, format=format)
-        return seen, registry.read(origin, seen.card, chosen)
+        return seen, registry.read(origin, seen.card, chosen, registry.beside(seen, chosen, projector))
 
 
 def projector(seen: Seen, chosen: FileSet, wanted: str) -> RepoFile | None:
-    """The file that lets it see or hear: `auto` is the best that there is, `none` none. Raises Refused
-    `projector_not_in_repository`, with those that there are."""
-    if wanted == "none" or (wanted in ("", "auto") and (chosen.format is not Format.GGUF or not seen.projectors)):
-        return None
-    if wanted in ("", "auto"):
-        return seen.projectors[0]
-    found = next((item for item in seen.projectors if wanted in (item.path, item.name)), None)
-    if found is None or chosen.format is not Format.GGUF:
-        names = ", ".join(item.path for item in seen.projectors[:12]) or "none"
-        only = "" if chosen.format is Format.GGUF else "; safetensors hold theirs themselves"
-        text = f"there is no projector {wanted[:200]} for it: there are {names}{only}"
-        raise Refused(Kind.INVALID, "projector_not_in_repository", text, param="projector")
-    return found
+    """As `choose_projector`, of what was seen. Raises Refused."""
+    return choose_projector(seen.projectors, chosen, wanted)
 
 
 class _Origin:

@@ -9,12 +9,11 @@ from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.domain.facts import ModelFacts
-from catalog.domain.repository import FileSet
 from catalog.services import registry
 from cluster import selectors
 from cluster.domain.board import Board
-from cluster.domain.offers import Offer, Plan, Variant, plan
+from cluster.domain.offers import Offer, Plan, plan, variant
+from cluster.selectors.speeds import speeds
 
 
 class PlanIn(serializers.Serializer[Any]):
@@ -32,6 +31,9 @@ class PlanIn(serializers.Serializer[Any]):
     tp = serializers.IntegerField(
         min_value=1, max_value=64, required=False, help_text="Only with so many cards of a node."
     )
+    projector = serializers.CharField(
+        max_length=500, required=False, help_text="Lets it see or hear: auto (default), none, or a file."
+    )
 
 
 class ShareOut(serializers.Serializer[Any]):
@@ -48,6 +50,7 @@ class WayOut(serializers.Serializer[Any]):
     gpus_per_node = serializers.IntegerField()
     tp = serializers.IntegerField()
     nodes = serializers.IntegerField(help_text="Of one fabric.")
+    fabric = serializers.CharField(help_text="Which it would be now, of several nodes; empty: of one, or in use.")
     context = serializers.IntegerField(help_text="Tokens of each slot.")  # type: ignore[assignment]  # as above
     slots = serializers.IntegerField()
     context_max = serializers.IntegerField(
@@ -55,6 +58,12 @@ class WayOut(serializers.Serializer[Any]):
     )
     memory = serializers.IntegerField(help_text="Bytes of each node's own memory.")
     card_memory = serializers.IntegerField(help_text="Bytes of the cards of each node together.")
+    tokens_per_second = serializers.FloatField(
+        allow_null=True, help_text="Of one replica, as a bench of this file measured it in this way; null: nobody has."
+    )
+    at_once = serializers.IntegerField(
+        allow_null=True, help_text="Requests at a time that it served in time then; null: not measured."
+    )
     free_now = serializers.BooleanField()
     takes = ShareOut(many=True, help_text="What it would take now.")
 
@@ -63,7 +72,12 @@ class VariantOut(serializers.Serializer[Any]):
     name = serializers.CharField()
     format = serializers.CharField()
     quantization = serializers.CharField()
-    size = serializers.IntegerField(help_text="Bytes.")
+    size = serializers.IntegerField(help_text="Bytes, of the projector too.")
+    projector = serializers.CharField(help_text="File that lets it see or hear; empty: none.")
+    projector_size = serializers.IntegerField(help_text="Bytes of that file.")
+    projector_memory = serializers.IntegerField(
+        help_text="Bytes that it takes of the memory of cards, or of a node: the file, and what it computes with."
+    )
     ways = WayOut(many=True, help_text="The best first.")
     code = serializers.CharField(help_text="Why there is none.")
     message = serializers.CharField()
@@ -89,12 +103,13 @@ class RegistryPlan(viewsets.ViewSet):
         words = asked.validated_data
         seen, shapes = registry.shapes(
             ref, words.get("revision", ""), quantization=words.get("quantization", ""), file=words.get("file", ""),
-            format=words.get("file_format", ""),
+            format=words.get("file_format", ""), projector=words.get("projector", ""),
         )  # fmt: skip
         board = Board(selectors.world(selectors.database_now()))
+        beside = words.get("projector", "")
         found = plan(
-            board, [_variant(*shape) for shape in shapes], context=words.get("context", 0), slots=words.get("slots", 1),
-            klass=words.get("gpu_class", ""), tp=words.get("tp", 0),
+            board, [variant(*shape, seen.projectors, beside) for shape in shapes], context=words.get("context", 0),
+            slots=words.get("slots", 1), klass=words.get("gpu_class", ""), tp=words.get("tp", 0), speeds=speeds(seen.card.id),
         )  # fmt: skip
         told = {
             "repository": seen.card.id,
@@ -105,18 +120,16 @@ class RegistryPlan(viewsets.ViewSet):
         return Response(PlanOut(told).data)
 
 
-def _variant(files: FileSet, facts: ModelFacts) -> Variant:
-    size = sum(file.size for file in files.weights)
-    return Variant(name=files.first.path, format=files.format, size=size, facts=facts, quantization=files.quantization)
-
-
 def _told(board: Board, found: Plan) -> dict[str, Any]:
-    variant, refusal = found.variant, found.refusal
+    of, refusal = found.variant, found.refusal
     return {
-        "name": variant.name,
-        "format": variant.format.value,
-        "quantization": variant.quantization,
-        "size": variant.size,
+        "name": of.name,
+        "format": of.format.value,
+        "quantization": of.quantization,
+        "size": of.size,
+        "projector": of.projector,
+        "projector_size": of.facts.projector or 0,
+        "projector_memory": (of.facts.projector or 0) + (of.facts.projector_compute or 0),
         "ways": [_way(board, offer) for offer in found.offers],
         "code": refusal.code if refusal else "",
         "message": refusal.message if refusal else "",
@@ -125,6 +138,7 @@ def _told(board: Board, found: Plan) -> dict[str, Any]:
 
 def _way(board: Board, offer: Offer) -> dict[str, Any]:
     way = offer.way
+    first = board.node(offer.shares[0].node_id) if offer.shares else None
     takes = []
     for share in offer.shares:
         node = board.node(share.node_id)
@@ -135,11 +149,14 @@ def _way(board: Board, offer: Offer) -> dict[str, Any]:
         "gpus_per_node": way.gpus_per_node,
         "tp": way.tp,
         "nodes": way.nodes,
+        "fabric": first.fabric if first is not None and way.nodes > 1 else "",
         "context": way.context,
         "slots": way.slots,
         "context_max": offer.context,
         "memory": offer.memory,
         "card_memory": offer.card_memory,
+        "tokens_per_second": offer.rate or None,
+        "at_once": offer.at_once if offer.rate else None,
         "free_now": offer.free_now,
         "takes": takes,
     }

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from catalog.domain.facts import ModelFacts
 from catalog.domain.needs import Needs, needs
-from catalog.domain.repository import Format
+from catalog.domain.repository import FileSet, Format, RepoFile, choose_projector
 from cluster.domain.board import Board
 from cluster.domain.feasible import holds, of_class, whole
 from cluster.domain.nowhere import NoPlace
@@ -28,13 +28,45 @@ ENGINES = {Format.GGUF: "llama.cpp", Format.SAFETENSORS: "vllm"}
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """Weights that make one model. `name`: the file, or set, as people choose it; `size` in bytes."""
+    """Weights that make one model. `name`: the file, or set, as people choose it; `size`: bytes, of the projector too, which is a
+    file's path or empty."""
 
     name: str
     format: Format
     size: int
     facts: ModelFacts
     quantization: str = ""
+    projector: str = ""
+
+
+def variant(files: FileSet, facts: ModelFacts, projectors: Sequence[RepoFile] = (), wanted: str = "") -> Variant:
+    """Of a repository's files. `facts`: with what the projector takes, as of `wanted` (see `choose_projector`)."""
+    found = choose_projector(projectors, files, wanted) if files.format is Format.GGUF else None
+    return Variant(
+        name=files.first.path, format=files.format, size=sum(file.size for file in files.weights) + (facts.projector or 0),
+        facts=facts, quantization=files.quantization, projector=found.path if found else "",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """What a bench found of a file that is served already. `file`: empty for a folder of safetensors; `cards` of each node; `hardware`
+    as `cluster.services.measuring` words it; `tps`: tokens a second of one replica, `at_once`: requests that it serves well then."""
+
+    file: str
+    engine: str
+    cards: int
+    hardware: str
+    tps: float
+    at_once: int
+
+    def of(self, variant: Variant, way: Way) -> bool:
+        """Whether it is of this file, run in this way."""
+        if (self.engine, self.cards) != (way.engine, way.cards) or way.nodes > 1:
+            return False
+        if self.file != variant.name and (self.file or variant.format is not Format.SAFETENSORS):
+            return False
+        return self.hardware == f"{way.cards} x {way.klass}" if way.cards else self.hardware.startswith("processor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +89,17 @@ class Way:
         """Of each node."""
         return self.tp or self.gpus_per_node
 
+    @property
+    def pp(self) -> int:
+        """Stages of the pipeline, one on each node."""
+        return self.nodes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
     """One way that fits the hardware. `shares`: what it would take now, () where it would have to wait; `context`: tokens
-    of each slot up to which it would still fit the best node when that is empty; `rate`: measured tokens/s, 0: not measured."""
+    of each slot up to which it would still fit the best node when that is empty; `rate`: tokens a second of
+    one replica as measured, 0: not; the least of what was; `at_once`: requests at a time that it served well then."""
 
     variant: Variant
     way: Way
@@ -70,6 +108,7 @@ class Offer:
     shares: tuple[Share, ...]
     context: int
     rate: float = 0.0
+    at_once: int = 0
 
     @property
     def free_now(self) -> bool:
@@ -94,14 +133,28 @@ def plan(
     threads: int = 0,
     klass: str = "",
     tp: int = 0,
+    speeds: Sequence[Speed] = (),
 ) -> tuple[Plan, ...]:
-    """What each variant's best ways are; in the order of variants. `klass` and `tp` leave only ways with these.
+    """What each variant's best ways are; in the order of variants. `klass` and `tp` leave only ways with these; `speeds`: what was
+    measured of them.
 
     `context` 0: DEFAULT_CONTEXT, or what the model was trained for if that is less.
     """
     placer = Placer(board)
     wanted = Way(engine="", klass=klass, tp=tp, context=context, slots=slots)
-    return tuple(_plan(board, placer, variant, wanted, threads) for variant in variants)
+    return tuple(_timed(_plan(board, placer, variant, wanted, threads), speeds) for variant in variants)
+
+
+def _timed(found: Plan, speeds: Sequence[Speed]) -> Plan:
+    """With what was measured of each way: among ways with as much hardware the faster one comes first."""
+    if not speeds:
+        return found
+    offers = []
+    for offer in found.offers:
+        measured = [speed for speed in speeds if speed.of(found.variant, offer.way)]
+        least = min(measured, key=lambda speed: speed.tps, default=None)
+        offers.append(replace(offer, rate=least.tps, at_once=least.at_once) if least else offer)
+    return replace(found, offers=tuple(sorted(offers, key=_rank)))
 
 
 def _plan(board: Board, placer: Placer, variant: Variant, wanted: Way, threads: int) -> Plan:
@@ -198,7 +251,7 @@ def _over_nodes(variant: Variant, plain: Way, klass: str, best: Sequence[int], t
         return []
     cards = max(takewhile(lambda count: count <= len(best), (1, 2, 4, 8, 16)))
     cards = next((count for count in (tp or cards, cards // 2, cards // 4, 1) if count and _divides(variant, count)), 1)
-    for nodes in (2, 4, 8):
+    for nodes in (count for count in (2, 4, 8) if count <= (variant.facts.layers or count)):
         way = _on_cards(plain, klass, cards, nodes)
         if _holds(variant, way, best):
             return [way]
@@ -207,8 +260,7 @@ def _over_nodes(variant: Variant, plain: Way, klass: str, best: Sequence[int], t
 
 def _needs(variant: Variant, way: Way) -> Needs:
     """What each node gives: of several an equal part."""
-    found = needs(way, variant.facts, variant.size)
-    return found if way.nodes == 1 else replace(found, card_memory=-(-found.card_memory // way.nodes))
+    return needs(way, variant.facts, variant.size)
 
 
 def _profile(variant: Variant, way: Way, threads: int = 0) -> ProfileView:
@@ -259,7 +311,7 @@ def _most_context(board: Board, placer: Placer, variant: Variant, way: Way, mode
 
 
 def _rank(offer: Offer) -> tuple[object, ...]:
-    """Hardware first: what was measured; cards before a processor; one node before several; the fewest cards; of equals what
-    is free now, then the class by name."""
+    """Hardware first: cards before a processor; one node before several; the fewest cards; of equals what was measured to be
+    faster, then what is free now, then the class by name."""
     way = offer.way
-    return (-offer.rate, not way.cards, way.nodes, way.cards * way.nodes, not offer.free_now, way.klass)
+    return (not way.cards, way.nodes, way.cards * way.nodes, -offer.rate, not offer.free_now, way.klass)

@@ -87,6 +87,8 @@ def show(
         return
     plain = [name for name in row if name not in ("facts", "profiles", "weights_size", "version", "previous")]
     weights: list[Column] = [(name, _version(name)) for name in ("version", "previous") if row[name]]
+    if row["version"] and row["version"]["projector"]:
+        weights.append(("sees or hears by", lambda row: row["version"]["projector"]))
     facts: list[Column] = [(f"facts {name}", _fact(name)) for name in row["facts"]]
     show_item(row, as_json=False, fields=[*plain, *weights, ("weights_size", size), *facts])
     print()

@@ -75,23 +75,41 @@ def plan(
     slots: Annotated[int | None, typer.Option(min=1, help="Requests at once.")] = None,
     gpu_class: Annotated[str | None, typer.Option(help="Only on cards of this class.")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Only with so many cards of a node.")] = None,
+    projector: Annotated[str | None, typer.Option(help="auto, none, or the file that lets it see or hear.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """How each file of a repository would run on this cluster: where, what it takes, and whether that is free now."""
     found = api().get(
         f"registry/models/{quote(repository)}/plan", revision=revision or None, quantization=quant, file=file, file_format=format,
-        context=context, slots=slots, gpu_class=gpu_class, tp=tp,
+        context=context, slots=slots, gpu_class=gpu_class, tp=tp, projector=projector,
     )  # fmt: skip
     if as_json:
         print_json(found)
         return
     print(f"{found['repository']} at {found['commit'][:12]}")
     for variant in found["variants"]:
-        print(f"\n{variant['name']}, {format_bytes(variant['size'])}")
+        print(f"\n{variant['name']}, {format_bytes(variant['size'])}{sees(variant)}")
         for way in variant["ways"]:
-            print(f"  {where(way)}: {takes(way)}; {free(way)}; context {way['context']}, up to {way['context_max']}")
+            reach = f"context {way['context']}, up to {way['context_max']}"
+            print(f"  {where(way)}: {takes(way)}; {free(way)}; {reach}{speed(way)}")
         if not variant["ways"]:
             print(f"  nowhere: {variant['message']}")
+
+
+def sees(variant: dict[str, Any]) -> str:
+    """`, with mmproj-F16.gguf, 812.0 MiB, which takes 1.0 GiB`; empty: nothing lets it see."""
+    if not variant["projector"]:
+        return ""
+    size, memory = format_bytes(variant["projector_size"]), format_bytes(variant["projector_memory"])
+    return f", with {variant['projector']}, {size} of it, which takes {memory}"
+
+
+def speed(way: dict[str, Any]) -> str:
+    """What was measured; empty: nothing."""
+    if not way["tokens_per_second"]:
+        return ""
+    load = f"up to {way['at_once']} at once" if way["at_once"] else "not even one in time"
+    return f"; measured {way['tokens_per_second']:.0f} tokens/s, {load}"
 
 
 def where(way: dict[str, Any]) -> str:
@@ -100,8 +118,10 @@ def where(way: dict[str, Any]) -> str:
         return f"processor ({way['engine']})"
     cards = way["tp"] or way["gpus_per_node"]
     how = "" if cards == 1 else f", tp={way['tp']}" if way["tp"] else ", by layers"
-    span = f", {way['nodes']} nodes of one fabric" if way["nodes"] > 1 else ""
-    return f"{cards} x {way['gpu_class']}{how}{span} ({way['engine']})"
+    over = f"fabric {way['fabric']}" if way["fabric"] else "one fabric"
+    span = f" on each of {way['nodes']} nodes" if way["nodes"] > 1 else ""
+    how += f", over {over}" if span else ""
+    return f"{cards} x {way['gpu_class']}{span}{how} ({way['engine']})"
 
 
 def takes(way: dict[str, Any]) -> str:

@@ -14,7 +14,8 @@ from catalog.selectors import held_repositories
 from catalog.services import registry
 from cluster import selectors
 from cluster.domain.board import Board
-from cluster.domain.offers import Variant, plan
+from cluster.domain.offers import plan, variant
+from cluster.selectors.speeds import speeds
 from llmgw_site.console import access, serving
 from llmgw_site.console.theme import MAY_FIND_MODELS, MAY_SERVE_MODELS
 from llmgw_site.lib.errors import Refused
@@ -61,21 +62,15 @@ def repository(request: HttpRequest, ref: str) -> HttpResponse:
         context |= {"card": registry.look(ref).card}
         seen, shapes = registry.shapes(ref)
         board = Board(selectors.world(selectors.database_now()))
-        variants = [
-            Variant(
-                name=item.first.path, format=item.format, size=sum(file.size for file in item.weights), facts=facts,
-                quantization=item.quantization,
-            )
-            for item, facts in shapes
-        ]  # fmt: skip
+        variants = [variant(item, facts, seen.projectors) for item, facts in shapes]
         names = {room.node.id: room.node.name for room in board.by_index}
         plans = [
             (
                 found,
                 [(offer, [names[share.node_id] for share in offer.shares]) for offer in found.offers],
-                serving.form(seen.card.id, found),
+                serving.form(seen.card.id, found, seen.projectors),
             )
-            for found in plan(board, variants)
+            for found in plan(board, variants, speeds=speeds(seen.card.id))
         ]
         context |= {"seen": seen, "plans": plans, "facts": shapes[0][1] if shapes else None}
     except Refused as refused:

@@ -8,9 +8,14 @@ from urllib.parse import urlencode
 
 import pytest
 
+from catalog.selectors import model_views
+from cluster.selectors.ways import digest_of, serve_of
+from cluster.services import measuring
 from tests.api.calls import Caller, a_caller
-from tests.cluster.rows import Machine
+from tests.cluster.rows import Machine, a_model_row
 from tests.hub.app import Hub
+from tests.rows import a_version
+from tests.tiny_vision import projector_bytes
 
 pytestmark = pytest.mark.django_db
 
@@ -49,9 +54,42 @@ def test_a_plan_says_for_every_file_how_it_would_run_here(stocked_hub: Hub, call
     assert (way["engine"], way["gpu_class"], way["slots"], way["free_now"]) == ("llama.cpp", "", 2, True)
     assert [item["node"] for item in way["takes"]] == ["one"]
     assert way["context"] == way["context_max"] == 4096
-    assert stocked_hub.sent() < 300_000  # one header, of the smallest file
+    assert stocked_hub.sent() < 400_000  # the header of the smallest file, and the projector's
     one = caller("GET", "registry/models/org/tiny-GGUF/plan?quantization=q8_0").body
     assert [item["name"] for item in one["variants"]] == ["tiny-Q8_0.gguf"]
+
+
+def test_a_plan_counts_the_projector_and_what_it_computes_with(stocked_hub: Hub, caller: Caller) -> None:
+    Machine("one").heartbeat()
+    path = "registry/models/org/tiny-GGUF/plan?quantization=F16"
+    (sees,), (blind,) = (caller("GET", path + more).body["variants"] for more in ("", "&projector=none"))
+    size = len(projector_bytes())
+    assert (sees["projector"], sees["projector_size"], sees["size"]) == ("mmproj-F16.gguf", size, blind["size"] + size)
+    assert size < sees["projector_memory"] < 2 * size
+    assert (blind["projector"], blind["projector_memory"]) == ("", 0)
+    more = sees["ways"][0]["memory"] - blind["ways"][0]["memory"]
+    assert (
+        sees["projector_memory"] <= more <= sees["projector_memory"] * 8 // 7 + 1
+    )  # with its part of the prompts' room
+    refused = caller("GET", path + "&projector=mmproj-Q4.gguf")
+    assert (refused.status, refused.body["error"]["code"]) == (400, "projector_not_in_repository")
+
+
+def test_a_plan_tells_what_a_bench_measured_of_the_same_file(stocked_hub: Hub, caller: Caller) -> None:
+    Machine("one").heartbeat()
+    version = a_version("org/tiny-GGUF", first="tiny-F16.gguf")
+    model = a_model_row("mine", version=version, weights_path="", profile={"engine": "llama.cpp"})
+    view = next(item for item in model_views() if item.model_id == model.pk)
+    digest = digest_of(serve_of(view, view.profiles[0]), view.profiles[0])
+    for tps, hardware in (
+        (44.0, "processor with 16 cores"),
+        (31.5, "processor with 8 cores"),
+        (900.0, "1 x NVIDIA L4"),
+    ):
+        measuring.keep_throughput(digest=digest, hardware=hardware, tps=tps, at_once=3, first_s=0.1, objective=2.0)
+    found = caller("GET", "registry/models/org/tiny-GGUF/plan").body["variants"]
+    told = {item["name"]: (item["ways"][0]["tokens_per_second"], item["ways"][0]["at_once"]) for item in found}
+    assert told == {"tiny-F16.gguf": (31.5, 3), "tiny-Q8_0.gguf": (None, None)}
 
 
 def test_what_fits_nowhere_is_told_with_its_reason(stocked_hub: Hub, caller: Caller) -> None:

@@ -25,10 +25,12 @@ from catalog.services.registry import Seen
 from cluster import selectors
 from cluster.domain import serving
 from cluster.domain.board import Board
-from cluster.domain.offers import Plan, Variant, plan
+from cluster.domain.offers import Plan, Variant, plan, variant
 from cluster.domain.rollout import JobView
 from cluster.domain.serving import Build, way_name
+from cluster.domain.states import StepState
 from cluster.selectors import mirror as mirrored
+from cluster.selectors.kept import kept
 from cluster.services import jobs
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes, format_seconds
@@ -98,15 +100,22 @@ def plan_it(context: Context) -> Piece:
     """Its file and its way, unless told; what a version and a catalogue entry are made of."""
     args = context.job.args
     source = _pinned(context.job)
-    seen, shapes = sources.shapes(source, **_words(args))
+    wanted = _wanted(args)
+    seen, shapes = sources.shapes(source, **_words(args), projector=wanted)
     projectors = _projectors(seen, [item for item, _ in shapes], args)
-    variants = [_variant(item, facts, projectors[item.first.path]) for item, facts in shapes]
+    variants = [variant(item, facts, seen.projectors, wanted) for item, facts in shapes]
     chosen = serving.choose(
         _plans(variants, args), way=str(args.get("way") or ""), fallbacks=bool(args.get("fallbacks"))
     )
     files, facts = next((item, facts) for item, facts in shapes if item.first.path == chosen.variant.name)
     if len(shapes) > 1:  # the shape was read from the smallest file: now from this one
-        _, ((files, facts),) = sources.shapes(source, file=files.first.path, format=files.format.value)
+        beside = projectors[files.first.path]
+        _, ((files, facts),) = sources.shapes(
+            source,
+            file=files.first.path,
+            format=files.format.value,
+            projector=beside.path if beside else "none",
+        )
     known(chosen.offers[0].way.engine, facts)
     projector = projectors[files.first.path]
     urls = {item.name: item.url for item in source.files} if isinstance(source, FromAddresses) else {}
@@ -119,8 +128,8 @@ def plan_it(context: Context) -> Piece:
     }  # fmt: skip
     _weights_are_the_models(args, data, commit=context.job.found("registry")["commit"])
     size = sum(item.size for item in every)
-    beside = f" with {projector.name}" if projector else ""
-    detail = f"{files.first.path}{beside}, {format_bytes(size)}, on {data['way']} ({chosen.offers[0].way.engine})"
+    sees = f" with {projector.name}" if projector else ""
+    detail = f"{files.first.path}{sees}, {format_bytes(size)}, on {data['way']} ({chosen.offers[0].way.engine})"
     further = [way_name(offer.way) for offer in chosen.offers[1:]]
     detail += f"; else on {', '.join(further)}" if further else ""
     return Piece(done=True, detail=detail, data=data)
@@ -190,10 +199,10 @@ def check(context: Context) -> Piece:
     size = sum(
         item["size"] for item in found["files"] if item["path"].endswith((".gguf", ".safetensors"))
     )  # as planned
-    variant = Variant(
+    planned = Variant(
         name=found["name"], format=Format(found["format"]), size=size, facts=facts, quantization=found["quantization"]
     )
-    chosen = serving.choose(_plans([variant], context.job.args), way=found["way"])
+    chosen = serving.choose(_plans([planned], context.job.args), way=found["way"])
     offer = chosen.offers[0]
     parts = [f"{format_bytes(offer.card_memory)} of cards"] if offer.card_memory else []
     parts.append(f"{format_bytes(offer.memory)} of memory")
@@ -240,14 +249,26 @@ def catalogue(context: Context) -> Piece:
 
 def cleanup(job: JobView) -> None:
     """A job that was cancelled leaves neither the model that it added nor the version that it began, where nobody else uses
-    it. One that failed leaves what was fetched: tried again, it goes on from there."""
+    it. One that failed leaves what was fetched: tried again, it goes on from there (for a day: `cluster.services.weights`)."""
     if not job.cancel_requested:
+        forget_nothing(job)
         return
     model = _added(job)
     if model is not None:
         with suppress(Refused):  # something else was built on it meanwhile
             served.remove(actor=job.actor, model=model)
     forget_version(job)
+
+
+def forget_nothing(job: JobView) -> None:
+    """Remove the version that a failed job began where its nodes got no byte of it: they would go on trying."""
+    done = any(step.name == "mirror" and step.state is StepState.DONE for step in job.steps)
+    version_id = str(job.found("mirror").get("version_id") or "")
+    if done or not version_id:
+        return
+    for item in kept(version_id):
+        if item.fetchers and not item.holders and not any(fetcher.there for fetcher in item.fetchers):
+            forget_version(job)
 
 
 def forget_version(job: JobView) -> None:
@@ -314,20 +335,18 @@ def _words(args: Any) -> dict[str, str]:
             (("quantization", "quantization"), ("file", "file"), ("format", "file_format"))}  # fmt: skip
 
 
+def _wanted(args: Any) -> str:
+    return str(args.get("projector") or "auto")
+
+
 def _projectors(seen: Seen, sets: Sequence[FileSet], args: Any) -> dict[str, RepoFile | None]:
     """Of each set, by its first file. One that is named is for GGUF, where there is some."""
-    wanted = str(args.get("projector") or "auto")
+    wanted = _wanted(args)
     some = any(item.format is Format.GGUF for item in sets)
     return {
         item.first.path: None if some and item.format is not Format.GGUF else sources.projector(seen, item, wanted)
         for item in sets
     }
-
-
-def _variant(files: FileSet, facts: ModelFacts, projector: RepoFile | None) -> Variant:
-    """Its projector lies in memory beside it."""
-    size = sum(file.size for file in files.weights) + (projector.size if projector else 0)
-    return Variant(name=files.first.path, format=files.format, size=size, facts=facts, quantization=files.quantization)
 
 
 def _plans(variants: list[Variant], args: Any) -> tuple[Plan, ...]:

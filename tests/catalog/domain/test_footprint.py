@@ -89,3 +89,16 @@ def test_more_context_or_slots_never_take_less(context: int, slots: int, more: i
     base = estimate(SMALL, context=context or 4096, slots=slots).total
     assert estimate(SMALL, context=(context or 4096) + more, slots=slots).total >= base
     assert estimate(SMALL, context=context or 4096, slots=slots + 1).total >= base
+
+
+def test_a_projector_is_one_of_the_files_and_computes_with_more() -> None:
+    sees = replace(SMALL, projector=100, projector_compute=50)
+    plain, found = estimate(SMALL, weights=SMALL.bytes + 5000), estimate(sees, weights=SMALL.bytes + 5100)
+    assert (found.weights, found.projector, found.cache, found.compute) == (
+        plain.weights,
+        150,
+        plain.cache,
+        plain.compute,
+    )
+    assert "projector" in found.explain()
+    assert "projector" not in plain.explain()

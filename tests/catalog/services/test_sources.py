@@ -12,7 +12,9 @@ from catalog.domain import sources as words
 from catalog.services import sources
 from llmgw_site.lib.errors import Refused
 from tests.hub.app import Hub
+from tests.hub.repos import Repo
 from tests.tiny import tiny_gguf
+from tests.tiny_vision import projector_bytes
 
 
 def address(hub: Hub, name: str = "tiny-F16.gguf", repo: str = "org/tiny-GGUF") -> str:
@@ -85,3 +87,24 @@ def test_a_projector_that_there_is_not_is_refused_with_those_that_there_are(stoc
     assert refused.value.code == "projector_not_in_repository"
     seen, folder = sources.look(words.source(["org/tiny"]))
     assert sources.projector(seen, folder[0], "auto") is None
+
+
+def test_what_the_projector_takes_is_read_from_its_header_wherever_it_lies(stocked_hub: Hub) -> None:
+    size = len(projector_bytes())
+    both = named(address(stocked_hub), address(stocked_hub, "mmproj-F16.gguf"))
+    for source in (words.source(["org/tiny-GGUF"]), both):
+        _, sees = sources.shapes(source)
+        assert {item[1].projector for item in sees} == {size}
+        assert sees[0][1].projector_compute
+        _, blind = sources.shapes(source, projector="none")
+        assert {(item[1].projector, item[1].projector_compute) for item in blind} == {(None, None)}
+
+
+def test_a_file_that_is_no_projector_is_refused_before_it_is_fetched(stocked_hub: Hub) -> None:
+    repo = stocked_hub.add(Repo("org/half-blind"))
+    for content, code in ((tiny_gguf().read_bytes(), "projector_not_a_projector"), (b"x" * 5000, "gguf_not_gguf")):
+        repo.commit({"m-F16.gguf": tiny_gguf().read_bytes(), "mmproj-F16.gguf": content})
+        with pytest.raises(Refused) as refused:
+            sources.shapes(words.source([repo.id]))
+        assert (refused.value.code, refused.value.param) == (code, "projector")
+        assert sources.shapes(words.source([repo.id]), projector="none")

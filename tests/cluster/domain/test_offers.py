@@ -15,7 +15,7 @@ from catalog.domain.needs import needs
 from catalog.domain.repository import Format
 from cluster.domain.board import Board
 from cluster.domain.feasible import whole
-from cluster.domain.offers import Plan, Variant, Way, plan, ways
+from cluster.domain.offers import Plan, Speed, Variant, Way, plan, ways
 from cluster.domain.types import CardView, ModelView, NodeView, ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_model, a_node, a_replica
@@ -204,6 +204,33 @@ def test_every_offer_holds_what_it_promises(
             )
     fewest = {way.klass: way.cards for way in ways(board, variant, Way(engine="", context=context, slots=slots))}
     assert len(fewest) == len(ways(board, variant, Way(engine="", context=context, slots=slots)))
+
+
+def test_what_was_measured_is_told_of_its_own_file_and_way_and_ranks_equals_only() -> None:
+    nodes = (a_gpu_node("one", *cards(1, "A")), a_gpu_node("two", *cards(1, "B")))
+
+    def speed(hardware: str, tps: float, held: int = 1, file: str = "m-Q4_K_M.gguf") -> Speed:
+        return Speed(file=file, engine="llama.cpp", cards=held, hardware=hardware, tps=tps, at_once=4)
+
+    speeds = [
+        speed("1 x A", 50.0), speed("1 x B", 90.0), speed("1 x B", 70.0), speed("1 x B", 1.0, file="other.gguf"),
+        speed("2 x A", 2.0, held=2), speed("processor with 8 cores", 300.0, held=0),
+    ]  # fmt: skip
+    found = the(*nodes, variant=gguf(4.6), speeds=speeds)
+    assert [(offer.way.klass or "cpu", offer.rate, offer.at_once) for offer in found.offers] == [
+        ("B", 70.0, 4), ("A", 50.0, 4), ("cpu", 300.0, 4),
+    ]  # fmt: skip
+    assert [offer.rate for offer in the(*nodes, variant=gguf(4.6)).offers] == [0, 0, 0]
+    both = replace(speeds[0], file="", engine="vllm")
+    assert the(nodes[0], variant=folder(4.6), speeds=[both]).offers[0].rate == 50.0
+
+
+def test_every_card_has_room_for_the_projector() -> None:
+    sees = replace(EIGHT, projector=GIB, projector_compute=GIB // 2)
+    blind, with_it = (the(a_gpu_node("one", *cards(4)), variant=item) for item in (gguf(30), gguf(31, sees)))
+    assert blind.offers[0].way.cards == with_it.offers[0].way.cards == 2
+    assert with_it.offers[0].card_memory - blind.offers[0].card_memory == 2 * (GIB + GIB // 2)
+    assert 0 <= with_it.offers[-1].memory - blind.offers[-1].memory - (GIB + GIB // 2) < GIB // 4
 
 
 @pytest.mark.parametrize("format", [gguf, folder])

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from llmgw_site.lib.units import format_bytes
 from tests.cluster.rows import Machine
 from tests.hub.app import Hub
 from tests.llmgw_site.cli.conftest import Llmgw
+from tests.tiny_vision import projector_bytes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,6 +33,8 @@ def test_models_of_the_registry_are_found_looked_at_and_planned(llmgw: Llmgw, st
     plan = llmgw("model", "plan", "org/tiny-GGUF", "--quant", "F16", "--context", "2048")
     assert (plan.code, plan.err) == (0, "")
     assert "tiny-F16.gguf, " in plan.out
+    assert f", with mmproj-F16.gguf, {format_bytes(len(projector_bytes()))} of it, which takes " in plan.out
+    assert "mmproj" not in llmgw("model", "plan", "org/tiny-GGUF", "--projector", "none").out
     assert "processor (llama.cpp): " in plan.out
     assert "free now on one; context 2048, up to 4096" in plan.out
     assert json.loads(llmgw("model", "plan", "org/tiny-GGUF", "--json").out)["repository"] == "org/tiny-GGUF"

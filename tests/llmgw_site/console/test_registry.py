@@ -65,16 +65,24 @@ def test_each_file_has_a_form_that_opens_the_job_and_leads_to_it(stocked_hub: Hu
     Machine("one").heartbeat()
     page = admin.get("/admin/registry/org/tiny-GGUF").content.decode()
     assert page.count("Fetch and serve") == 2
+    assert page.count('<option value="auto">mmproj-F16.gguf</option><option value="none">') == 2
     assert 'name="name" required maxlength="128" autocomplete="off" value="tiny"' in page
     commit = stocked_hub.repos["org/tiny-GGUF"].head
-    form = {"commit": commit, "file": "tiny-Q8_0.gguf", "name": "mine", "way": "processor", "on_demand": "1"}
+    form = {
+        "commit": commit,
+        "file": "tiny-Q8_0.gguf",
+        "name": "mine",
+        "way": "processor",
+        "on_demand": "1",
+        "projector": "none",
+    }
     answer = admin.post("/admin/registry/org/tiny-GGUF", form)
     job = Job.objects.get()
     assert (answer.status_code, answer.headers["location"]) == (302, f"/admin/jobs/{job.pk}")
     assert (job.kind, job.subject, job.actor) == ("serve", "mine", "user:root")
     assert job.args == {
-        "name": "mine", "source": [f"org/tiny-GGUF@{commit}"], "file": "tiny-Q8_0.gguf", "way": "processor", "replicas": 1,
-        "on_demand": True,
+        "name": "mine", "source": [f"org/tiny-GGUF@{commit}"], "file": "tiny-Q8_0.gguf", "way": "processor", "on_demand": True,
+        "projector": "none",
     }  # fmt: skip
     assert "Look at the source" in admin.get(f"/admin/jobs/{job.pk}").content.decode()
 

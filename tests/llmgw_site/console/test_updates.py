@@ -80,6 +80,13 @@ def test_why_no_origin_was_found_stands_on_the_card_and_with_the_version(admin: 
     assert "origin not found" in html.unescape(admin.get("/admin/mirror").content.decode())
 
 
+def test_what_lets_a_model_see_stands_on_its_card(admin: Client) -> None:
+    files = [ManifestFile(path=name, size=9, sha256="3" * 64) for name in ("m-Q8_0.gguf", "mmproj-F16.gguf")]
+    sees = a_version(files=files, first="m-Q8_0.gguf", projector="mmproj-F16.gguf")
+    assert "Sees or hears by mmproj-F16.gguf" in text_of(admin, a_model("m", version=sees))
+    assert "Sees or hears by" not in text_of(admin, a_model("n", version=a_version()))
+
+
 def test_what_a_bench_found_is_shown_for_each_hardware(admin: Client, cluster: Cluster) -> None:
     model = cluster.model("chat")
     row = Replica.objects.filter(model=model).first()
