@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
-from catalog.domain.types import AdapterView, AdminView, KeyView, ModelView, ProfileView, ProviderView, QuotaView
+from catalog.domain.types import (
+    AdapterView,
+    AdminView,
+    KeyView,
+    ModelView,
+    ProfileView,
+    ProviderView,
+    QuotaView,
+    ScopeView,
+)
 from catalog.models import (
     Adapter,
     AdminToken,
@@ -44,6 +53,29 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
             expires_at=row.expires_at.timestamp() if row.expires_at else None,
         )
         for row in rows.order_by("pk")
+    )
+
+
+def tenancy_views() -> tuple[ScopeView, ...]:
+    """Every project, and the teams and organisations above one. One query."""
+    found: dict[str, ScopeView] = {}
+    for project in Project.objects.select_related("team__organisation").order_by("pk"):
+        team, organisation = project.team, project.team.organisation
+        found[project.pk] = _scope_view(project, team.pk)
+        if team.pk not in found:
+            found[team.pk] = _scope_view(team, organisation.pk)
+        if organisation.pk not in found:
+            found[organisation.pk] = _scope_view(organisation, "")
+    return tuple(found.values())
+
+
+def _scope_view(row: Organisation | Team | Project, parent: str) -> ScopeView:
+    return ScopeView(
+        scope_id=row.pk,
+        kind=str(row._meta.model_name),
+        name=row.name,
+        parent=parent,
+        models=None if row.allowed_models is None else tuple(row.allowed_models),
     )
 
 
@@ -99,6 +131,8 @@ def _adapter_view(row: Adapter) -> AdapterView:
         created_at=row.created_at.timestamp(),
         path=row.version.first if row.version else row.path,
         version_id=row.version_id or "",
+        former_id=row.previous_id or "",
+        former_path=row.previous.first if row.previous else "",
         size=row.size,
         scale=row.scale,
         rank=row.facts.get("rank") or 0,
@@ -120,8 +154,6 @@ def _profile_view(row: Profile) -> ProfileView:
         env=row.env,
         start_timeout=row.start_timeout,
         drain_timeout=row.drain_timeout,
-        former_id=row.previous_id or "",
-        former_path=row.previous.first if row.previous else "",
         nodes=tuple(row.nodes),
         labels=row.labels,
         gpus_per_node=row.gpus_per_node,

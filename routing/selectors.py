@@ -124,7 +124,7 @@ def _scopes(projects: Collection[str]) -> tuple[ScopeEntry, ...]:
     """What nodes are told of the scopes that these projects are in. One query."""
     entries = (
         ScopeEntry(scope_id=view.scope_id, kind=view.kind, name=view.name, parent=view.parent, models=view.models)
-        for view in catalog.scope_views()
+        for view in catalog.tenancy_views()
     )
     return told_scopes(entries, projects)
 

@@ -4,31 +4,49 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
 from catalog import selectors
-from catalog.admin.pages import ServicePages
+from catalog.admin.pages import ServicePages, to_form
 from catalog.models import Organisation, Project, Team
 from catalog.services import scopes
+from catalog.services.allowlists import allowlist
+from llmgw_site.lib.errors import Refused
+
+
+class _ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        try:
+            data["allowed_models"] = allowlist(data.get("allowed_models") or None, param="allowed_models")
+        except Refused as refused:
+            to_form(self, refused)
+        return data
 
 
 class _ScopePages(ServicePages):
+    form = _ScopeForm
     search_fields = ["name", "id"]
     parent: ClassVar[str] = ""
     """Field of the scope above; it is chosen once."""
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [*([self.parent] if self.parent else []), "name", *(["id", "created_at"] if obj else [])]
+        return [
+            *([self.parent] if self.parent else []),
+            "name",
+            "allowed_models",
+            *(["id", "created_at"] if obj else []),
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [*([self.parent] if self.parent and obj else []), "id", "created_at"]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
-            scopes.rename(
-                actor=self.actor(request), scope=type(obj).objects.get(pk=obj.pk), name=form.cleaned_data["name"]
-            )
+            fields = {name: form.cleaned_data[name] for name in ("name", "allowed_models")}
+            scopes.change(actor=self.actor(request), scope=type(obj).objects.get(pk=obj.pk), **fields)
         else:
             obj.pk = self.create(self.actor(request), form.cleaned_data).pk
 
@@ -51,7 +69,7 @@ class OrganisationPages(_ScopePages):
         return int(row.team_count)
 
     def create(self, actor: str, data: dict[str, Any]) -> Any:
-        return scopes.create_organisation(actor=actor, name=data["name"])
+        return scopes.create_organisation(actor=actor, name=data["name"], allowed_models=data["allowed_models"])
 
 
 @admin.register(Team)
@@ -68,7 +86,7 @@ class TeamPages(_ScopePages):
         return int(row.project_count)
 
     def create(self, actor: str, data: dict[str, Any]) -> Any:
-        return scopes.create_team(actor=actor, organisation=data["organisation"], name=data["name"])
+        return scopes.create_team(actor=actor, **data)
 
 
 @admin.register(Project)
@@ -88,4 +106,4 @@ class ProjectPages(_ScopePages):
         return int(row.key_count)
 
     def create(self, actor: str, data: dict[str, Any]) -> Any:
-        return scopes.create_project(actor=actor, team=data["team"], name=data["name"])
+        return scopes.create_project(actor=actor, **data)

@@ -23,6 +23,7 @@ from catalog import selectors
 from catalog.admin.pages import ServicePages, to_form
 from catalog.models import AdminToken, ApiKey
 from catalog.services import keys, tokens
+from catalog.services.allowlists import allowlist
 from llmgw_site.lib.errors import Refused
 
 
@@ -90,7 +91,7 @@ class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         try:
-            data["models"] = keys.allowlist(data.get("models") or None)
+            data["models"] = allowlist(data.get("models") or None)
         except Refused as refused:
             to_form(self, refused)
         if data.get("expires_at") and data["expires_at"] <= timezone.now():

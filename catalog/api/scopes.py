@@ -10,19 +10,17 @@ from rest_framework.response import Response
 
 from catalog import selectors
 from catalog.api.rows import Rows, text_filter
-from catalog.api.serializers import NameIn, OrganisationIn, OrganisationOut, ProjectIn, ProjectOut, TeamIn, TeamOut
+from catalog.api.serializers import OrganisationIn, OrganisationOut, ProjectIn, ProjectOut, ScopeIn, TeamIn, TeamOut
 from catalog.services import scopes
 
 
 class _Scopes(Rows):
-    """A PATCH renames, a DELETE is refused while something hangs on it."""
+    """A PATCH sets name and allowlist, a DELETE is refused while something hangs on it."""
 
-    @extend_schema(request=NameIn)
+    @extend_schema(request=ScopeIn)
     def partial_update(self, request: Request, ref: str) -> Response:
         row = self.get_object()
-        return self.show(
-            scopes.rename(actor=self.actor, scope=row, **{"name": row.name, **self.checked(NameIn, partial=True)})
-        )
+        return self.show(scopes.change(actor=self.actor, scope=row, **self.checked(ScopeIn, partial=True)))
 
     def destroy(self, request: Request, ref: str) -> Response:
         scopes.delete(actor=self.actor, scope=self.get_object())

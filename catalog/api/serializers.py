@@ -30,47 +30,61 @@ class Strict(serializers.Serializer[Any]):
 # --- scopes
 
 
-class OrganisationOut(serializers.ModelSerializer[Organisation]):
+class _ScopeOut(serializers.Serializer[Any]):
+    allowed_models = serializers.ListField(
+        child=serializers.CharField(),
+        allow_null=True,
+        read_only=True,
+        help_text="Models and adapters that keys below it may use, as far as the scopes above allow it; null: all.",
+    )
+
+
+class OrganisationOut(_ScopeOut, serializers.ModelSerializer[Organisation]):
     class Meta:
         model = Organisation
-        fields = ["id", "name", "created_at"]
+        fields = ["id", "name", "allowed_models", "created_at"]
         read_only_fields = fields
 
 
-class TeamOut(serializers.ModelSerializer[Team]):
+class TeamOut(_ScopeOut, serializers.ModelSerializer[Team]):
     organisation_name = serializers.CharField(source="organisation.name", read_only=True)
 
     class Meta:
         model = Team
-        fields = ["id", "name", "organisation", "organisation_name", "created_at"]
+        fields = ["id", "name", "organisation", "organisation_name", "allowed_models", "created_at"]
         read_only_fields = fields
 
 
-class ProjectOut(serializers.ModelSerializer[Project]):
+class ProjectOut(_ScopeOut, serializers.ModelSerializer[Project]):
     team_name = serializers.CharField(source="team.name", read_only=True)
 
     class Meta:
         model = Project
-        fields = ["id", "name", "team", "team_name", "created_at"]
+        fields = ["id", "name", "team", "team_name", "allowed_models", "created_at"]
         read_only_fields = fields
 
 
-class OrganisationIn(Strict):
+class ScopeIn(Strict):
     name = serializers.CharField(max_length=100)
+    allowed_models = serializers.ListField(
+        child=serializers.CharField(max_length=128),
+        allow_null=True,
+        required=False,
+        max_length=1000,
+        help_text="Models and adapters that keys below it may use; null: all.",
+    )
 
 
-class TeamIn(Strict):
-    name = serializers.CharField(max_length=100)
+class OrganisationIn(ScopeIn):
+    pass
+
+
+class TeamIn(ScopeIn):
     organisation = serializers.CharField(max_length=100, help_text="Id or name.")
 
 
-class ProjectIn(Strict):
-    name = serializers.CharField(max_length=100)
+class ProjectIn(ScopeIn):
     team = serializers.CharField(max_length=100, help_text="Id or name.")
-
-
-class NameIn(Strict):
-    name = serializers.CharField(max_length=100)
 
 
 # --- keys and tokens

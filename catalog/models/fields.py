@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from django.core.validators import RegexValidator
 from django.db import models
@@ -24,3 +25,8 @@ def label_field(help_text: str = "", *, unique: bool = False) -> models.CharFiel
     return models.CharField(
         max_length=100, unique=unique, help_text=help_text, validators=[RegexValidator(LABEL, wrong, code="name")]
     )
+
+
+def allowlist_field(help_text: str) -> models.JSONField[Any, Any]:
+    """Names of models and adapters that may be used; null: all. Checked by `services.allowlists`."""
+    return models.JSONField(null=True, blank=True, default=None, help_text=help_text)

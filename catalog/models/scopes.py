@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from django.db import models
 
-from catalog.models.fields import id_field, label_field
+from catalog.models.fields import allowlist_field, id_field, label_field
+
+MODELS_HELP = (
+    "Names of the models and adapters that keys below it may use; empty: all. Each scope above may allow less."
+)
 
 
 class Organisation(models.Model):
@@ -12,6 +16,7 @@ class Organisation(models.Model):
 
     id = id_field("org")
     name = label_field(unique=True)
+    allowed_models = allowlist_field(MODELS_HELP)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -27,6 +32,7 @@ class Team(models.Model):
     id = id_field("team")
     organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="teams")
     name = label_field()
+    allowed_models = allowlist_field(MODELS_HELP)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -50,6 +56,7 @@ class Project(models.Model):
     id = id_field("proj")
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="projects")
     name = label_field()
+    allowed_models = allowlist_field(MODELS_HELP)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

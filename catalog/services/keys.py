@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets as dice
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -13,11 +12,9 @@ from django.utils import timezone
 
 from catalog.domain import keys as secrets
 from catalog.models import ApiKey, Project
-from catalog.models.served import MODEL_NAME
 from catalog.services import rows
+from catalog.services.allowlists import allowlist
 from llmgw_site.lib.errors import Kind, Refused
-
-MAX_MODELS = 1000
 
 
 def issue(
@@ -42,22 +39,6 @@ def issue(
         expires_at=expires_at,
     )
     return rows.add(key, actor=actor, message=f"key {name} ({secret.prefix}…) issued for {project.name}"), secret
-
-
-def allowlist(models: Sequence[str] | None) -> list[str] | None:
-    """A key's list of model names, each once. A name need not be in the catalogue yet. Raises Refused."""
-    if models is None:
-        return None
-    listed = isinstance(models, Sequence) and not isinstance(models, str)
-    good = listed and all(isinstance(item, str) and re.search(MODEL_NAME, item) for item in models)
-    if not good or not 1 <= len(models) <= MAX_MODELS:
-        raise Refused(
-            Kind.INVALID,
-            "invalid_value",
-            f"models: a list of 1 to {MAX_MODELS} model names is needed, or nothing for all models.",
-            param="models",
-        )
-    return list(dict.fromkeys(models))
 
 
 @transaction.atomic

@@ -20,7 +20,11 @@ def test_a_tree_is_made_and_each_step_is_recorded() -> None:
         ("team_added", ACTOR),
         ("project_added", ACTOR),
     ]
-    assert Event.objects.get(kind="project_added").after == {"name": "web", "team": project.team.pk}
+    assert Event.objects.get(kind="project_added").after == {
+        "name": "web",
+        "team": project.team.pk,
+        "allowed_models": None,
+    }
 
 
 def test_a_name_is_taken_once_per_parent_and_free_elsewhere() -> None:
@@ -43,8 +47,8 @@ def test_a_name_that_nobody_could_read_is_refused(name: str) -> None:
 
 def test_renaming_records_before_and_after_and_the_same_name_records_nothing() -> None:
     project = a_project("old")
-    scopes.rename(actor=ACTOR, scope=project, name="new")
-    scopes.rename(actor=ACTOR, scope=project, name="new")
+    scopes.change(actor=ACTOR, scope=project, name="new")
+    scopes.change(actor=ACTOR, scope=project, name="new")
     assert project.name == "new"
     events = Event.objects.filter(kind="project_changed")
     assert [(event.before, event.after) for event in events] == [({"name": "old"}, {"name": "new"})]
@@ -72,4 +76,24 @@ def test_a_project_with_a_live_key_or_a_model_stays_and_goes_with_revoked_keys()
     model.delete()
     scopes.delete(actor=ACTOR, scope=project)
     assert not Project.objects.exists()
-    assert Event.objects.get(kind="project_removed").before == {"name": "main", "team": project.team_id}
+    assert Event.objects.get(kind="project_removed").before == {
+        "name": "main",
+        "team": project.team_id,
+        "allowed_models": None,
+    }
+
+
+def test_a_list_of_models_is_set_and_taken_away_and_a_bad_one_changes_nothing() -> None:
+    project = a_project()
+    scopes.change(actor=ACTOR, scope=project.team, allowed_models=["b", "a", "b"])
+    assert project.team.allowed_models == ["b", "a"]
+    for bad in ([], "a", ["a b"], [1]):
+        with pytest.raises(Refused, match="allowed_models: a list of 1 to 1000") as refused:
+            scopes.change(actor=ACTOR, scope=project.team, allowed_models=bad)
+        assert refused.value.param == "allowed_models"
+    with pytest.raises(Refused, match="no field 'id'"):
+        scopes.change(actor=ACTOR, scope=project, id="proj_other")
+    scopes.change(actor=ACTOR, scope=project.team, allowed_models=None)
+    assert Team.objects.get().allowed_models is None
+    told = Event.objects.filter(kind="team_changed").order_by("id").values_list("after", flat=True)
+    assert list(told) == [{"allowed_models": ["b", "a"]}, {"allowed_models": None}]
