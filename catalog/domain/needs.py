@@ -35,6 +35,9 @@ class Way(Protocol):
     @property
     def tp(self) -> int: ...
 
+    @property
+    def pp(self) -> int: ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
@@ -78,9 +81,14 @@ def needs(way: Way, facts: ModelFacts, weights: int) -> Needs:
         found = card_footprint.by_layers(
             facts, cards=cards, weights=weights, context=way.context, slots=way.slots, card_memory=way.card_memory
         )
+    of_cards = found.cards
+    if way.pp > 1 and not way.card_memory:
+        # each node has an equal part of the layers, and all that a card has beside them
+        beside = cards * card_footprint.VLLM_CARD
+        of_cards = -(-(found.cards - beside) // way.pp) + beside
     return Needs(
         memory=way.memory or found.memory,
-        card_memory=found.cards,
+        card_memory=of_cards,
         layer=found.layer,
         layers=found.layers,
         tail=found.tail,

@@ -110,7 +110,8 @@ def vet_way(profile: Profile, model: Model) -> None:
     """Refuse a way to run the model that its engine does not know."""
     if any(not isinstance(getattr(profile, name), int) for name in ("gpus_per_node", "tp", "pp", "card_memory")):
         return  # what a column does not allow is refused with the row
-    found = ways.problem(profile, facts_from_dict(model.facts).heads)
+    facts = facts_from_dict(model.facts)
+    found = ways.problem(profile, facts.heads, facts.layers)
     if found is not None:
         raise Refused(Kind.INVALID, found.code, found.message, param=found.field)
 

@@ -43,22 +43,21 @@ def default_name(source: FromRepository | FromAddresses) -> str:
 
 
 def way_name(way: Way) -> str:
-    """How people name a way: `processor`, `2 x NVIDIA L4`, `8 x NVIDIA H100 on 2 nodes`."""
+    """How people name a way: `processor`, `2 x NVIDIA L4`, `8 x NVIDIA H100 on each of 2 nodes`."""
     if not way.klass:
         return "processor"
-    return f"{way.cards} x {way.klass}" + (f" on {way.nodes} nodes" if way.nodes > 1 else "")
+    return f"{way.cards} x {way.klass}" + (f" on each of {way.nodes} nodes" if way.nodes > 1 else "")
 
 
 def choose(plans: Sequence[Plan], *, way: str = "", fallbacks: bool = False) -> Chosen:
     """Which of these shall run, and how. `way`: as `way_name` names it, or `cards`. Raises Refused.
 
     1. `way_unknown`            nothing can run this way: the ways that there are
-    2. `not_in_this_version`    every way that is left takes several nodes
-    3. the refusal of the smallest file where nothing fits the hardware
-    4. of what is left: cards before the processor, then the quantisation by PREFERRED, then as plans rank ways
+    2. the refusal of the smallest file where nothing fits the hardware
+    3. of what is left: cards before the processor, then the quantisation by PREFERRED, then as plans rank ways
     """
     found = [(plan.variant, offer) for plan in plans for offer in plan.offers]
-    if not found:  # 3
+    if not found:  # 2
         raise _nowhere(plans)
     if way:
         named = [item for item in found if is_way(item[1].way, way)]
@@ -67,15 +66,10 @@ def choose(plans: Sequence[Plan], *, way: str = "", fallbacks: bool = False) -> 
             text = f"it cannot run this way: {way[:100]}; the ways that this cluster has for it: {names}"
             raise Refused(Kind.INVALID, "way_unknown", text, param="way")
         found = named
-    startable = [item for item in found if item[1].way.nodes == 1]
-    if not startable:  # 2
-        names = ", ".join(dict.fromkeys(way_name(offer.way) for _, offer in found))
-        text = f"it fits only over several nodes ({names}), and such replicas come with a later version: choose a smaller file"
-        raise Refused(Kind.UNAVAILABLE, "not_in_this_version", text, param="way")
     places = {id(offer): at for plan in plans for at, offer in enumerate(plan.offers)}
-    variant, first = min(startable, key=lambda item: _rank(item[0], item[1], places[id(item[1])]))  # 4
+    variant, first = min(found, key=lambda item: _rank(item[0], item[1], places[id(item[1])]))  # 3
     others = [offer for plan in plans if plan.variant is variant for offer in plan.offers if offer is not first]
-    further = [offer for offer in others if offer.way.nodes == 1][:MOST_FALLBACKS] if fallbacks else []
+    further = others[:MOST_FALLBACKS] if fallbacks else []
     return Chosen(variant=variant, offers=(first, *further))
 
 
@@ -110,6 +104,7 @@ def profiles(chosen: Chosen) -> tuple[dict[str, Any], ...]:
     for at, offer in enumerate(chosen.offers):
         way = offer.way
         cards = {"tp": way.tp} if way.tp else {"gpus_per_node": way.gpus_per_node}
+        cards |= {"pp": way.nodes} if way.nodes > 1 else {}
         classes = {"card_classes": [way.klass], **cards} if way.cards else {}
         name = "default" if not at else way_name(way)[:100]
         made.append({"name": name, "engine": way.engine, "priority": 10 * (len(chosen.offers) - 1 - at), "context": way.context,

@@ -74,7 +74,8 @@ def hardware_of(replica: Replica) -> str:
     names = [str(card.get("name") or "card") for card in told.get("cards", ()) if card.get("uuid") in own]
     if own:
         counts = {name: names.count(name) for name in sorted(set(names))} or {"card": len(own)}
-        return ", ".join(f"{count} x {name}" for name, count in counts.items())[:200]
+        nodes = f" on each of {len(replica.shares)} nodes" if len(replica.shares) > 1 else ""
+        return ", ".join(f"{count} x {name}" for name, count in counts.items())[:180] + nodes
     return f"processor with {told.get('cores') or 'unknown'} cores"
 
 

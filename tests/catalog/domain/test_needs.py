@@ -32,6 +32,7 @@ class Way:
     card_memory: int = 0
     gpus_per_node: int = 0
     tp: int = 0
+    pp: int = 1
 
 
 def test_layers_on_cards_are_weights_and_cache_once_and_a_process_on_each() -> None:
@@ -64,6 +65,13 @@ def test_vllm_needs_weights_and_a_fifth_and_two_gib_a_card() -> None:
     assert found.cards == 128 * GIB
     assert found.memory == card_footprint.VLLM_HOST + 4 * card_footprint.VLLM_WORKER
     assert found.layer == 0
+
+
+def test_each_of_several_nodes_has_a_part_of_the_layers_and_all_that_a_card_has_beside_them() -> None:
+    of, one = ModelFacts(kind="model"), Way(engine="vllm", tp=4)
+    assert needs(one, of, 100 * GIB).card_memory == 128 * GIB
+    assert needs(replace(one, pp=2), of, 100 * GIB).card_memory == 68 * GIB
+    assert needs(replace(one, pp=2, card_memory=70 * GIB), of, 100 * GIB).card_memory == 70 * GIB
 
 
 def test_a_way_without_cards_takes_nothing_of_any_card() -> None:

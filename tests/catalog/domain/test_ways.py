@@ -34,7 +34,12 @@ class Way:
         (Way(engine="vllm", tp=3), 32, "heads_not_divisible", "one of 1, 2, 4, 8, 16, 32"),
         (Way(engine="vllm", gpus_per_node=2), None, "vllm_by_tp", "write tp=2"),
         (Way(engine="vllm", gpus_per_node=2, tp=4), None, "vllm_by_tp", "leave gpus_per_node out"),
-        (Way(engine="vllm", tp=4, pp=2), 32, "not_in_this_version", "later version"),
+        (Way(engine="vllm", tp=4, pp=2), 32, "", ""),
+        (Way(engine="vllm", tp=4, pp=24), 32, "", ""),
+        (Way(engine="vllm", tp=4, pp=25), 32, "too_few_layers", "write pp=24 or less"),
+        (Way(engine="vllm", tp=3, pp=2), 32, "heads_not_divisible", "one of 1, 2, 4, 8, 16, 32"),
+        (Way(engine="vllm", pp=2), 32, "cards_needed", "write tp=1 or more"),
+        (Way(engine="vllm", pp=2, gpus_per_node=1), 32, "cards_needed", "write tp=1 or more"),
         (Way(card_memory=1), None, "cards_needed", "gpus_per_node=1"),
         (Way(engine="vllm", card_classes=("H100",)), None, "cards_needed", "tp=1"),
     ],
@@ -42,6 +47,6 @@ class Way:
 def test_a_way_that_no_engine_knows_is_refused_with_what_to_write(
     way: Way, heads: int | None, code: str, words: str
 ) -> None:
-    found = problem(way, heads)
+    found = problem(way, heads, layers=24)
     assert (found.code if found else "") == code
     assert words in (found.message if found else "")

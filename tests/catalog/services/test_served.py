@@ -77,7 +77,7 @@ def test_weights_that_are_elsewhere_are_taken_on_trust() -> None:
         ),
         ({"profile": {"tp": 2}}, "llama_cpp_by_layers", "tp"),
         ({"profile": {"pp": 2}}, "llama_cpp_by_layers", "pp"),
-        ({"profile": {"engine": "vllm", "tp": 2, "pp": 2}}, "not_in_this_version", "pp"),
+        ({"profile": {"engine": "vllm", "pp": 2}}, "cards_needed", "pp"),
         ({"profile": {"engine": "vllm", "gpus_per_node": 2}}, "vllm_by_tp", "gpus_per_node"),
         ({"profile": {"card_memory": 1}}, "cards_needed", "card_memory"),
         ({"profile": {"gpus_per_node": 65, "card_memory": 1}}, "invalid_value", "gpus_per_node"),

@@ -58,7 +58,7 @@ def test_of_quantisations_that_nobody_knows_the_smallest_is_taken() -> None:
 
 def test_fallbacks_are_the_next_best_ways_of_the_same_file() -> None:
     of = variant()
-    plans = [plan(of, offer(of, H100, 1), offer(of, L4, 2), offer(of, L4, 8, nodes=2), offer(of))]
+    plans = [plan(of, offer(of, H100, 1), offer(of, L4, 2), offer(of))]
     assert [serving.way_name(item.way) for item in serving.choose(plans).offers] == [f"1 x {H100}"]
     chosen = serving.choose(plans, fallbacks=True)
     assert [serving.way_name(item.way) for item in chosen.offers] == [f"1 x {H100}", f"2 x {L4}", "processor"]
@@ -97,14 +97,18 @@ def test_case_1_a_way_that_is_none_is_refused_with_those_that_there_are() -> Non
     assert refused.value.code == "way_unknown"
 
 
-def test_case_2_what_fits_only_over_several_nodes_comes_later() -> None:
+def test_a_way_over_several_nodes_is_named_chosen_and_made_a_profile() -> None:
     of = variant("", format=Format.SAFETENSORS)
-    with pytest.raises(Refused, match="2 nodes") as refused:
-        serving.choose([plan(of, offer(of, H100, 8, nodes=2))])
-    assert refused.value.code == "not_in_this_version"
+    wide = offer(of, H100, 8, nodes=2)
+    chosen = serving.choose([plan(of, wide)], way=f"8 x {H100} on each of 2 nodes")
+    (made,) = serving.profiles(chosen)
+    assert (made["engine"], made["tp"], made["pp"]) == ("vllm", 8, 2)
+    assert set(made) <= service.FIELDS
+    (_, second) = serving.profiles(serving.choose([plan(of, offer(of, H100, 4), wide)], fallbacks=True))
+    assert (second["pp"], second["name"]) == (2, f"8 x {H100} on each of 2 nodes")
 
 
-def test_case_3_what_fits_nowhere_is_refused_with_the_words_of_the_smallest_file() -> None:
+def test_case_2_what_fits_nowhere_is_refused_with_the_words_of_the_smallest_file() -> None:
     big, small = variant("Q8_0", size=9 * GIB), variant("Q2_K", size=3 * GIB)
     words = NoPlace(code="too_little_memory", message="n1 has 2 GiB")
     plans = [plan(big, refusal=NoPlace(code="x", message="y")), plan(small, refusal=words)]
