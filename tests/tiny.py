@@ -24,7 +24,7 @@ import numpy as np
 TEXT = "Hello from a tiny model that runs inside the real engine."
 TOOL_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 """A `text` that llama.cpp reads back as a tool call when the file was made with `tools=True`."""
-Pooling = Literal["none", "mean", "cls", "last"]
+Pooling = Literal["none", "mean", "cls", "last", "rank"]
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + (m['content'] or '') + '<|im_end|>\n' }}"
@@ -130,7 +130,7 @@ def make_tiny_gguf(
     """Write a model to `path` that answers exactly `text` at temperature 0; returns `path`.
 
     tools     its chat template knows tools (see TOOL_CALL)
-    pooling   write it as an embedding model
+    pooling   write it as an embedding model; `rank`: as one that ranks, which it does without sense
     context   the context length that its header states
     random    leave the table out: noise, no fixed text
     loras     also write adapters, each (file, text): applied, the model answers that text instead

@@ -24,6 +24,7 @@ class Seat:
     slots: int = 1
     served_name: str = ""  # name the engine wants in the body; empty: any
     context: int = 0  # tokens of one request; 0: not known
+    engine: str = ""  # its kind, as the agent names it
     lora: bytes = b""  # JSON that says which adapters of the engine apply; empty: it has none, or goes by the name
 
 
@@ -86,8 +87,9 @@ def allowed(key: Holder, name: str) -> bool:
     return key.models is None or name in key.models
 
 
-def vet(route: Route | None, key: Holder, *, name: str, embeddings: bool) -> Route | Refused:
-    """Whether this key may send this kind of request to the model `name`, wherever it is served.
+def vet(route: Route | None, key: Holder, *, name: str, embeddings: bool | None) -> Route | Refused:
+    """Whether this key may send this kind of request to the model `name`, wherever it is served. `embeddings`: the kind of
+    model that answers it, None where either does.
 
     1. not in the catalogue, or not allowed   404 `model_not_found`, one text for both
     2. disabled                               503 `model_disabled` with the reason; asking again is no use by itself
@@ -98,7 +100,7 @@ def vet(route: Route | None, key: Holder, *, name: str, embeddings: bool) -> Rou
     model = route.model
     if not model.enabled:  # 2
         return disabled(model)
-    if model.embeddings != embeddings:  # 3
+    if embeddings is not None and model.embeddings != embeddings:  # 3
         return _wrong_endpoint(model)
     return route
 
@@ -152,9 +154,9 @@ def disabled(model: ModelEntry) -> Refused:
 def _wrong_endpoint(model: ModelEntry) -> Refused:
     name = model.name[:SHOWN_NAME]
     message = (
-        f"The model '{name}' computes embeddings: send it to /v1/embeddings."
+        f"The model '{name}' computes embeddings or ranks texts: send it to /v1/embeddings or /v1/rerank."
         if model.embeddings
-        else f"The model '{name}' generates text and has no embeddings: send it to /v1/chat/completions."
+        else f"The model '{name}' generates text, has no embeddings and ranks nothing: send it to /v1/chat/completions."
     )
     return Refused(Kind.INVALID, "wrong_endpoint", message, param="model")
 

@@ -24,7 +24,7 @@ TEXTS = frozenset({"text", "prompt_string", "refusal", "thinking", "type"})
 
 def fetched(value: Mapping[str, Any]) -> str:
     """Where in a body the first address stands that an engine would fetch, such as `messages[0].content[1].image_url.url`;
-    empty: nowhere. Looked at are the parts of messages, and the prompts or inputs that are objects."""
+    empty: nowhere. Looked at are the parts of messages, and the prompts, inputs, queries and documents that are objects."""
     for place, part in _parts(value):
         found = _address(place, part)
         if found:
@@ -42,7 +42,7 @@ def _parts(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for at, part in enumerate(content):
                 if type(part) is dict:
                     yield f"messages[{number}].content[{at}]", part
-    for name in ("prompt", "input"):
+    for name in ("prompt", "input", "query", "documents"):
         found = value.get(name)
         if type(found) is dict:
             yield name, found

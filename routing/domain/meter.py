@@ -41,12 +41,14 @@ def _whole(value: Any) -> int | None:
 
 
 def read_usage(usage: Any, counts: Counts) -> None:
-    """Take an OpenAI usage object over, if it holds counts; embeddings have no completion."""
+    """Take an OpenAI usage object over, if it holds counts; embeddings have no completion, and rankings of some a sum only."""
     if type(usage) is not dict:
         return
     prompt, completion = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens"))
     if prompt is None and completion is None:
-        return
+        prompt = _whole(usage.get("total_tokens"))
+        if prompt is None:
+            return
     counts.prompt, counts.completion, counts.estimated = prompt, completion, False
     counts.by_usage = True
     details = usage.get("prompt_tokens_details")

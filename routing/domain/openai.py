@@ -1,4 +1,4 @@
-"""What we read of a request to the OpenAI endpoints, and the shapes of what llmgw itself answers.
+"""What we read of a request to a POST endpoint, and the shapes of what llmgw itself answers.
 
 Only the fields that llmgw acts on are checked; every other field is the engine's to judge and reaches it untouched.
 Source: OpenAI's API reference (chat completions, completions, embeddings, models, errors).
@@ -6,7 +6,7 @@ Source: OpenAI's API reference (chat completions, completions, embeddings, model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,10 @@ import orjson
 
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import jsonbytes, media
+from routing.domain.bodies import CONTENT, refused, wrong
+from routing.domain.endpoints import ENDPOINTS, TOKENIZE
 from routing.domain.snapshot import ModelEntry
 
-CHAT, COMPLETIONS, EMBEDDINGS = "chat.completions", "completions", "embeddings"
-PATHS = {
-    "/v1/chat/completions": CHAT,
-    "/v1/completions": COMPLETIONS,
-    "/v1/embeddings": EMBEDDINGS,
-}
-"""Path of the POST endpoints to their name in records and metrics."""
 MOST_CHOICES = 128
 """Largest `n`, as at OpenAI; engines allow thousands, each a sequence of its own in memory."""
 SHOWN_NAME = 200
@@ -50,6 +45,8 @@ class Ask:
     has_stream_options: bool = False  # the member exists, whatever its value
     has_lora: bool = False  # likewise
     fetched: str = ""  # place of an address that an engine would fetch
+    twin: str = ""  # the name that engines of the other kind have for a text to cut into tokens
+    templated: bool = False  # messages are to be cut into tokens, by the model's template
 
 
 def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
@@ -64,19 +61,17 @@ def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
     """
     bones = jsonbytes.skeleton(body)
     if bones is None:  # 1
-        raise _refused("json_too_complex", "The JSON body has too many strings, objects or lists: send a smaller one.")
+        raise refused("json_too_complex", "The JSON body has too many strings, objects or lists: send a smaller one.")
     if jsonbytes.too_deep(bones, max_depth):  # 2
-        raise _refused("json_too_deep", f"The JSON body is nested deeper than {max_depth} levels: send a flatter one.")
+        raise refused("json_too_deep", f"The JSON body is nested deeper than {max_depth} levels: send a flatter one.")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:  # 3
-        raise _refused(
-            "invalid_json", f"The body is not valid JSON ({_reason(error)}): send one JSON object."
-        ) from None
+        raise refused("invalid_json", f"The body is not valid JSON ({_reason(error)}): send one JSON object.") from None
     if type(value) is not dict:  # 4
-        raise _refused("not_an_object", "The body must be a JSON object with at least a 'model' field.")
+        raise refused("not_an_object", "The body must be a JSON object with at least a 'model' field.")
     if jsonbytes.has_duplicates(bones, value):  # 5
-        raise _refused("duplicate_field", "The body names a field twice in one object: send each field once.")
+        raise refused("duplicate_field", "The body names a field twice in one object: send each field once.")
     return _ask(endpoint, value)  # 6
 
 
@@ -88,28 +83,28 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
     get = value.get
     model = get("model")
     if type(model) is not str or not model:
-        raise _field("model", model, "the name of a model, a non-empty string")
-    _CONTENT[endpoint](value)
+        raise wrong("model", model, "the name of a model, a non-empty string")
+    CONTENT[endpoint](value)
     stream = get("stream")
     if stream is not None and type(stream) is not bool:
-        raise _field("stream", stream, "true or false")
-    if stream and endpoint == EMBEDDINGS:
-        raise _refused("invalid_value", "Embeddings cannot be streamed: leave 'stream' out.", "stream")
+        raise wrong("stream", stream, "true or false")
+    if stream and not ENDPOINTS[endpoint].streams:
+        raise refused("invalid_value", f"An answer of {endpoint} cannot be streamed: leave 'stream' out.", "stream")
     options = get("stream_options")
     wants: Any = False
     if options is not None:
         if type(options) is not dict:
-            raise _field("stream_options", options, "an object")
+            raise wrong("stream_options", options, "an object")
         wants = options.get("include_usage")
         if wants is not None and type(wants) is not bool:
-            raise _field("stream_options.include_usage", wants, "true or false")
+            raise wrong("stream_options.include_usage", wants, "true or false")
     for name in ("max_tokens", "max_completion_tokens", "n"):
         count = get(name)
         if count is not None and type(count) is not int:
-            raise _field(name, count, "a whole number")
+            raise wrong(name, count, "a whole number")
     n = get("n")
     if n is not None and not 1 <= n <= MOST_CHOICES:
-        raise _refused("invalid_value", f"'n' must be from 1 to {MOST_CHOICES}, not {n}.", "n")
+        raise refused("invalid_value", f"'n' must be from 1 to {MOST_CHOICES}, not {n}.", "n")
     return Ask(
         model=model,
         stream=bool(stream),
@@ -117,64 +112,15 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
         has_stream_options="stream_options" in value,
         has_lora="lora" in value,
         fetched=media.fetched(value),
+        **_tokenized(value) if endpoint == TOKENIZE else {},
     )
 
 
-def _messages(value: dict[str, Any]) -> None:
-    messages = value.get("messages")
-    if type(messages) is not list or not messages:
-        raise _field("messages", messages, "a non-empty list of message objects")
-    for number, message in enumerate(messages):
-        if type(message) is not dict:
-            raise _field(f"messages[{number}]", message, "a message object")
-        if type(message.get("role")) is not str:
-            raise _field(f"messages[{number}].role", message.get("role"), "a string such as 'user'")
-    tools = value.get("tools")  # llama.cpp answers 500 to these, and OpenAI's clients try a 500 again
-    if tools is not None:
-        if type(tools) is not list:
-            raise _field("tools", tools, "a list of tool objects")
-        for number, tool in enumerate(tools):
-            if type(tool) is not dict:
-                raise _field(f"tools[{number}]", tool, "a tool object")
-
-
-def _text(name: str) -> Callable[[dict[str, Any]], None]:
-    def check(value: dict[str, Any]) -> None:
-        text = value.get(name)
-        if type(text) is not str and not (type(text) is list and text):
-            raise _field(name, text, "a string or a non-empty list")
-
-    return check
-
-
-_CONTENT: dict[str, Callable[[dict[str, Any]], None]] = {
-    CHAT: _messages,
-    COMPLETIONS: _text("prompt"),
-    EMBEDDINGS: _text("input"),
-}
-
-
-def _field(name: str, found: Any, wanted: str) -> Refused:
-    if found is None:
-        return _refused("missing_field", f"'{name}' is required: {wanted}.", name)
-    if found in ("", []) and "non-empty" in wanted:
-        return _refused("invalid_value", f"'{name}' must be {wanted}; it is empty.", name)
-    return _refused("invalid_type", f"'{name}' must be {wanted}, not {_JSON_NAME[type(found)]}.", name)
-
-
-_JSON_NAME: dict[type, str] = {
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "a boolean",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-}
-
-
-def _refused(code: str, message: str, param: str | None = None) -> Refused:
-    return Refused(Kind.INVALID, code, message, param=param)
+def _tokenized(value: dict[str, Any]) -> dict[str, Any]:
+    if value.get("messages") is not None:
+        return {"templated": True}
+    names = [name for name in ("content", "prompt") if name not in value]
+    return {"twin": names[0] if names else ""}
 
 
 NO_LORA = b'[{"id":0,"scale":0.0}]'

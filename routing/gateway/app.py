@@ -16,7 +16,7 @@ import orjson
 
 from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.openai import PATHS
+from routing.domain.endpoints import PATHS
 from routing.domain.records import Outcome, UsageRecord
 from routing.domain.tenancy import Holder
 from routing.domain.way import stopped

@@ -1,4 +1,4 @@
-"""Chat, text completions and embeddings: key, body, choice, forwarding. The same road for all three."""
+"""The POST endpoints: key, body, choice, forwarding. The same road for all of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 from routing.domain.choose import Seat
 from routing.domain.openai import Ask, parse, upstream_body
+from routing.domain.outgoing import outgoing
 from routing.domain.way import HANDED
 from routing.gateway import hop
 from routing.gateway.auth import identify
@@ -25,7 +26,7 @@ from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics
 from routing.gateway.peers import Peers
 from routing.gateway.table import Table
-from routing.gateway.upstream import Broken, Upstream, UpstreamError
+from routing.gateway.upstream import Upstream, UpstreamError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,9 @@ class Generate:
                     parts.metrics.engine_failed(exchange.model, "engine_error")
                 return
             except Refused as error:
-                if isinstance(place, Seat):  # an answer that no engine of ours gives while it is well
+                if (
+                    isinstance(place, Seat) and error.kind is not Kind.INVALID
+                ):  # an answer that no engine of ours gives while it is well
                     parts.metrics.engine_failed(exchange.model, error.code)
                     parts.flights.suspect(place.replica_id)
                 raise
@@ -119,17 +122,18 @@ class Generate:
         first, idle = (route.model.first_byte_timeout, route.model.idle_timeout) if route else (None, None)
         first = config.first_byte_timeout if first is None else first
         idle = config.idle_timeout if idle is None else idle
-        if exchange.forwarded_at is None:
-            exchange.forwarded_at = asyncio.get_running_loop().time()
-        exchange.pings = ask.stream
         exchange.relays = exchange.caller is not None and isinstance(place, Via)
         if isinstance(place, Seat):
+            out = outgoing(
+                exchange.endpoint, ask, body, served_name=place.served_name, lora=place.lora, engine=place.engine
+            )
+            _forwarded(exchange, ask)
             parts.flights.enter(place.replica_id)
             try:
                 await forward(
                     exchange,
                     place,
-                    upstream_body(body, ask, served_name=place.served_name, lora=place.lora),
+                    out,
                     parts.upstream,
                     first_byte_timeout=first,
                     idle_timeout=idle,
@@ -137,6 +141,7 @@ class Generate:
             finally:
                 parts.flights.leave(place.replica_id)
         elif isinstance(place, Via):
+            _forwarded(exchange, ask)
             more = hop.patience(config, place.hop)
             wakes = config.activation_timeout if place.hop == HANDED and route and route.wakes else 0.0
             await hop.send(
@@ -162,9 +167,16 @@ class Generate:
         parts = self._parts
         refused = (from_upstream if isinstance(place, Seat) else from_node)(error, exchange.model)
         parts.metrics.engine_failed(exchange.model, refused.code)
-        if isinstance(place, Seat) and (isinstance(error, Broken) or not error.reached):
+        if isinstance(place, Seat):
             parts.flights.suspect(place.replica_id)
         return refused
+
+
+def _forwarded(exchange: Exchange, ask: Ask) -> None:
+    """It is about to be sent: its time in the queue is over, and a client that streams may be sent comments."""
+    if exchange.forwarded_at is None:
+        exchange.forwarded_at = asyncio.get_running_loop().time()
+    exchange.pings = ask.stream
 
 
 def _opened(exchange: Exchange) -> dict[str, object]:

@@ -26,7 +26,8 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.sealing import WrongSecret
 from routing.domain.choose import Route
-from routing.domain.openai import Ask, engine_error, upstream_body
+from routing.domain.openai import Ask, engine_error
+from routing.domain.outgoing import Outgoing, outgoing
 from routing.domain.snapshot import ProviderEntry
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import Exchange
@@ -80,9 +81,10 @@ class Cloud:
         if external is None or provider is None:  # 1
             raise _unknown(route.model.name)
         exchange.node_id, exchange.replica_id = self._members.node_id, ""
+        out = outgoing(exchange.endpoint, ask, body, served_name=external.model)
         try:
             key = await self._key(provider, route.model.name)  # 2
-            await self._send(exchange, ask, route, provider, key, upstream_body(body, ask, served_name=external.model))
+            await self._send(exchange, ask, route, provider, key, out)
         except UpstreamError as error:
             refused = _refusal(error, route.model.name)  # 3, 4, 5
             self._failed(exchange, provider, refused.code, str(error))
@@ -94,7 +96,7 @@ class Cloud:
             self._failed(exchange, provider, "provider_error", exchange.code)
 
     async def _send(
-        self, exchange: Exchange, ask: Ask, route: Route, provider: ProviderEntry, key: str, body: bytes
+        self, exchange: Exchange, ask: Ask, route: Route, provider: ProviderEntry, key: str, out: Outgoing
     ) -> None:
         config, model = self._config, route.model
         scheme, host, port, prefix = _place(provider.url)
@@ -105,9 +107,9 @@ class Cloud:
         response = await self._upstream.request(
             target,
             method=b"POST",
-            path=prefix + exchange.scope["path"].removeprefix("/v1").encode(),
+            path=_path(prefix, out.path),
             headers=_headers(key, stream=ask.stream),
-            body=body,
+            body=out.body,
             first_byte_timeout=model.first_byte_timeout or config.first_byte_timeout,
             idle_timeout=model.idle_timeout or config.idle_timeout,
         )
@@ -170,6 +172,13 @@ def _place(url: str) -> tuple[str, str, int, bytes]:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/").encode("ascii")
+
+
+def _path(prefix: bytes, path: str) -> bytes:
+    """At the provider: its URL stands for `/v1`; what is not below that is not below its `/v1` either."""
+    if path.startswith("/v1/"):
+        return prefix + path.removeprefix("/v1").encode()
+    return prefix.removesuffix(b"/v1") + path.encode()
 
 
 def _read_key(path: Path, data: Path) -> str:

@@ -19,7 +19,8 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import media
 from routing.domain.choose import Route, Seat, choose, not_ready, vet
-from routing.domain.openai import EMBEDDINGS, Ask
+from routing.domain.endpoints import ENDPOINTS
+from routing.domain.openai import Ask
 from routing.domain.waking import NO_CONTROLLER, parked
 from routing.domain.way import FORWARDED, HANDED, Way, already_forwarded, stopped, way
 from routing.gateway.activation import Activation
@@ -183,7 +184,7 @@ class Dispatch:
             text = f"This node has not heard of the model '{ask.model[:200]}' yet: try again in a few seconds."
             raise Refused(Kind.UNAVAILABLE, "model_not_ready", text, param="model", retry_after=2)
         assert exchange.key is not None
-        found = vet(route, exchange.key, name=ask.model, embeddings=exchange.endpoint == EMBEDDINGS)
+        found = vet(route, exchange.key, name=ask.model, embeddings=ENDPOINTS[exchange.endpoint].embeddings)
         if isinstance(found, Refused):
             raise found
         if ask.fetched and route is not None and route.model.external is None:

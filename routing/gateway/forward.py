@@ -16,6 +16,7 @@ from routing.domain import media
 from routing.domain.choose import Seat
 from routing.domain.meter import BodyMeter, StreamMeter
 from routing.domain.openai import engine_error
+from routing.domain.outgoing import Outgoing
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
 from routing.domain.sse import error_event
@@ -34,16 +35,15 @@ HELD = 64 << 10
 
 
 async def forward(
-    exchange: Exchange, seat: Seat, body: bytes, upstream: Upstream, *, first_byte_timeout: float, idle_timeout: float
+    exchange: Exchange, seat: Seat, out: Outgoing, upstream: Upstream, *, first_byte_timeout: float, idle_timeout: float
 ) -> None:
-    """Send `body` to the seat and its answer to the client. Raises UpstreamError, also after a part was passed on."""
-    scope = exchange.scope
+    """Send it to the seat and its answer to the client. Raises UpstreamError, also after a part was passed on."""
     response = await upstream.request(
         Target(seat.host, seat.port),
         method=b"POST",
-        path=scope["path"].encode(),
-        headers=to_engine(scope["headers"], key=seat.key, request_id=exchange.request_id),
-        body=body,
+        path=out.path.encode(),
+        headers=to_engine(exchange.scope["headers"], key=seat.key, request_id=exchange.request_id),
+        body=out.body,
         first_byte_timeout=first_byte_timeout,
         idle_timeout=idle_timeout,
     )

@@ -3,7 +3,7 @@
     /healthz                          anybody
     POST /api/v1/agent/join           anybody: a join token proves itself to `web`
     /api/v1/agent/*, ws /ws/agent     here the signature's presence is asked for; `web` verifies it with the controllers' key
-    POST /v1/*                        verified here; the body too, once it is there
+    POST /v1/*, /tokenize, ...        verified here; the body too, once it is there
     GET /api/v1/node/models           verified here
     GET /node/weights/{version}/{path}  verified here
 
@@ -20,6 +20,7 @@ from cluster.domain import signing
 from cluster.wire import to_dict
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import MIB
+from routing.domain.endpoints import PATHS
 from routing.domain.way import FORWARDED, HANDED
 from routing.gateway.answers import send_refusal, send_whole
 from routing.gateway.app import App
@@ -79,7 +80,7 @@ class NodeListener:
             await self._web(scope, receive, send)
             return
         caller = self._verify(scope)  # 4
-        if http and (path.startswith("/v1/") or path == "/v1"):
+        if http and (path.startswith("/v1/") or path == "/v1" or path in PATHS):
             if caller.marks.hop not in (HANDED, FORWARDED):
                 text = "A request that is passed on says how: x-llmgw-hop is handed or forwarded."
                 raise Refused(Kind.INVALID, "bad_message", text)

@@ -8,7 +8,8 @@ import pytest
 from cluster.wire import LocalAdapter, LocalEngine
 from routing.domain.adapters import adapter_seat, base_seat, entry_of, lacking
 from routing.domain.choose import Seat
-from routing.domain.openai import CHAT, NO_LORA, model_object, parse, upstream_body
+from routing.domain.endpoints import CHAT
+from routing.domain.openai import NO_LORA, model_object, parse, upstream_body
 from routing.domain.snapshot import AdapterEntry, ModelEntry
 
 MODEL = ModelEntry(name="org/base", created=1, replicas=("rep_1",), context=4096)

@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from routing.domain import media
-from routing.domain.openai import CHAT, COMPLETIONS, EMBEDDINGS, parse
+from routing.domain.endpoints import CHAT, COMPLETIONS, EMBEDDINGS
+from routing.domain.openai import parse
 
 HOST = "http://169.254.169.254/latest"
 DATA = "data:image/png;base64,iVBORw0KGgo="

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import openai
-from routing.domain.openai import CHAT, Ask, engine_error, error_body, parse, upstream_body
+from routing.domain.endpoints import CHAT, PATHS
+from routing.domain.openai import Ask, engine_error, error_body, parse, upstream_body
 from tests.routing.domain.test_jsonbytes import OBJECTS
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"x"}]%b}'
@@ -86,7 +87,7 @@ def test_numbers_keep_their_digits() -> None:
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_no_body_makes_it_fall(body: bytes) -> None:
-    for endpoint in openai.PATHS.values():
+    for endpoint in PATHS.values():
         with pytest.raises(Refused) as caught:
             parse(endpoint, body, max_depth=8)
         assert caught.value.kind is Kind.INVALID

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +17,12 @@ from llmgw_site.lib.files import write_json
 from routing.domain.snapshot import AdapterEntry, ModelEntry
 from routing.gateway import activation
 from routing.gateway.engines import Engines
-from tests.processes import free_port
 from tests.routing.gateway.controllers import Controller
 from tests.routing.gateway.hops import many
+from tests.routing.gateway.real import real_engine
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
 from tests.tiny import TEXT, make_tiny_gguf
-from workers.agent.engines.base import Target
-from workers.agent.engines.llama_cpp import LlamaCpp
-from workers.agent.events import Verdict
 
 AHOY, BONJOUR = "Ahoy from the first adapter of them.", "Bonjour dit le second adaptateur."
 ONLY = keys.make(keys.KEY_PREFIX, entropy=b"o" * 32)  # may use the adapter `ahoy` and not its model
@@ -107,31 +100,6 @@ async def test_an_engine_with_adapters_is_asked_once_what_its_model_is(tmp_path:
         engines.look()
         await asyncio.sleep(0.2)
         assert sorted(it.engine.questions) == ["/metrics", "/v1/models"]
-
-
-@asynccontextmanager
-async def real_engine(serve: Serve) -> AsyncIterator[tuple[int, tuple[LocalAdapter, ...]]]:
-    """The engine of the wheel as the agent starts it, and the numbers that it gives to the adapters."""
-    engine, port = LlamaCpp(), free_port()
-    made = engine.command(serve, port=port, threads=1)
-    env = {**os.environ, **made.env, **engine.secrets(ENGINE_KEY)}
-    process = await asyncio.create_subprocess_exec(
-        *made.argv, "--die-with-parent", env=env, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        async with httpx.AsyncClient() as client:
-            target = Target(port=port, serve=serve, key=ENGINE_KEY)
-            for _ in range(600):
-                found = await engine.look(client, target, deep=True)
-                if found.verdict is Verdict.READY:
-                    break
-                await asyncio.sleep(0.05)
-            assert found.verdict is Verdict.READY, found
-        numbered = zip(serve.adapters, found.loras, strict=True)
-        yield port, tuple(LocalAdapter(name=item.name, weights=item.weights.name, id=n) for item, n in numbered)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
 
 
 def said(answer: httpx.Response) -> Any:
