@@ -18,6 +18,7 @@ NOUNS = {
     "provider": "llmgw_site.cli.providers",
     "quota": "llmgw_site.cli.quotas",
     "headroom": "llmgw_site.cli.headroom",
+    "scope": "llmgw_site.cli.scopes",
     "key": "llmgw_site.cli.keys",
     "token": "llmgw_site.cli.tokens",
     "jobs": "llmgw_site.cli.jobs",

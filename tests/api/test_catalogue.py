@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
+from catalog import selectors
 from catalog.models import ApiKey, Event, Model, Profile
 from catalog.services import keys, served
 from tests.api.calls import Caller, a_caller
@@ -33,6 +34,21 @@ def test_a_tree_of_scopes_by_names(caller: Caller) -> None:
     assert caller("PATCH", "projects/shop", {"name": "store"}).body["name"] == "store"
     assert caller("DELETE", "projects/store").status == 204
     assert caller("GET", "projects/store").status == 404
+
+
+def test_each_scope_has_a_list_of_models(caller: Caller) -> None:
+    project = a_project()
+    for path in ("organisations/org of main", "teams/team of main", "projects/main"):
+        assert caller("GET", path).body["allowed_models"] is None
+        assert caller("PATCH", path, {"allowed_models": ["a/b", "c"]}).body["allowed_models"] == ["a/b", "c"]
+        assert caller("PATCH", path, {"allowed_models": []}).body["error"]["param"] == "allowed_models"
+        assert caller("PATCH", path, {"models": ["a"]}).code == "unknown_field"
+    team = {"name": "t", "organisation": "org of main", "allowed_models": ["a/b"]}
+    assert caller("POST", "teams", team).body["allowed_models"] == ["a/b"]
+    assert caller("PATCH", "projects/main", {"allowed_models": None}).body["allowed_models"] is None
+    view = {item.scope_id: item.models for item in selectors.tenancy_views()}
+    assert view[project.team.organisation_id] == ("a/b", "c")
+    assert view[project.pk] is None
 
 
 def test_a_key_is_shown_once(caller: Caller) -> None:

@@ -1,0 +1,49 @@
+"""`llmgw scope` against a real server."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.models import Organisation, Project
+from tests.llmgw_site.cli.conftest import Llmgw
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_tree_from_its_first_organisation_to_a_list_of_models(llmgw: Llmgw) -> None:
+    assert "No scopes yet" in llmgw("scope", "list").out
+    assert llmgw("scope", "create", "organisation", "acme", "--model", "a", "--model", "b").code == 0
+    assert llmgw("scope", "create", "team", "web", "--in", "acme").code == 0
+    made = llmgw("scope", "create", "project", "shop", "--in", "web", "--json").json
+    assert made["team_name"] == "web"
+    assert Organisation.objects.get().allowed_models == ["a", "b"]
+    assert "shop may use b" in llmgw("scope", "allow", "project:shop", "--model", "b").out
+    listed = llmgw("scope", "list", "--json").json
+    assert [(row["path"], row["allowed_models"]) for row in listed] == [
+        (["acme"], ["a", "b"]),
+        (["acme", "web"], None),
+        (["acme", "web", "shop"], ["b"]),
+    ]
+    assert "acme / web / shop" in llmgw("scope", "list").out
+    assert "every model" in llmgw("scope", "allow", made["id"], "--all").out
+    assert Project.objects.get().allowed_models is None
+    refused = llmgw("scope", "remove", "acme")
+    assert refused.code == 1
+    assert "still has teams" in refused.err
+    assert [llmgw("scope", "remove", name).code for name in ("shop", "web", "acme")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("create", "planet", "x"), 2, "no kind of scope"),
+        (("create", "team", "x"), 2, "a team is in one organisation"),
+        (("create", "organisation", "x", "--in", "y"), 2, "leave out --in"),
+        (("allow", "x"), 2, "--all"),
+        (("allow", "nowhere", "--all"), 4, "there is no scope 'nowhere'"),
+        (("create", "organisation", "x", "--model", "a b"), 1, "allowed_models"),
+    ],
+)
+def test_what_cannot_be_done_says_why(llmgw: Llmgw, words: tuple[str, ...], code: int, told: str) -> None:
+    done = llmgw("scope", *words)
+    assert (done.code, told in done.err) == (code, True), done
