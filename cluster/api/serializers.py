@@ -11,7 +11,7 @@ from cluster.choices import NODE_STATES
 from cluster.domain.maintenance import Maintenance
 from cluster.domain.modules import ModuleState
 from cluster.domain.setup import roles_of
-from cluster.models import Job, JobStep, Node, Replica
+from cluster.models import Job, JobStep, Node, Replica, ReplicaPart
 from cluster.selectors import age_of, node_state_of, setup_node
 
 
@@ -120,17 +120,29 @@ class NodeOut(serializers.ModelSerializer[Node]):
         return found
 
 
+class PartOut(serializers.ModelSerializer[ReplicaPart]):
+    """Of a replica over several nodes, what one of them runs. Rank 0 leads, and answers clients."""
+
+    node_name = serializers.CharField(source="node.name", read_only=True)
+
+    class Meta:
+        model = ReplicaPart
+        fields = ["rank", "node", "node_name", "state", "state_since", "code", "message", "pid", "memory", "card_memory", "cpu"]
+        read_only_fields = fields
+
+
 class ReplicaOut(serializers.ModelSerializer[Replica]):
     model_name = serializers.CharField(source="model.name", read_only=True)
     node_name = serializers.CharField(source="node.name", read_only=True)
     profile_name = serializers.CharField(source="profile.name", read_only=True, default=None, allow_null=True)
+    parts = PartOut(many=True, read_only=True, help_text="Empty: it runs on one node.")
 
     class Meta:
         model = Replica
         fields = [
             "id", "model", "model_name", "profile", "profile_name", "node", "node_name", "slot", "generation", "run",
             "state", "state_since", "code", "message", "attempt", "why", "reserved", "memory", "cpu", "pid", "port",
-            "context", "slots", "in_flight", "started_at", "ready_at", "last_used_at", "created_at",
+            "context", "slots", "in_flight", "started_at", "ready_at", "last_used_at", "created_at", "parts",
         ]  # fmt: skip
         read_only_fields = fields
 

@@ -418,7 +418,8 @@ def nodes() -> QuerySet[Node]:
 
 
 def replicas() -> QuerySet[Replica]:
-    return Replica.objects.select_related("model", "node", "profile").order_by("model__name", "slot", "id")
+    rows = Replica.objects.select_related("model", "node", "profile").prefetch_related("parts__node")
+    return rows.order_by("model__name", "slot", "id")
 
 
 def node_versions() -> list[str]:

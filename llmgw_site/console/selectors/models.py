@@ -194,12 +194,16 @@ def _standing(model: Picture) -> tuple[str, ...]:
 
 def _rows(model_id: str) -> list[tuple[Replica, Shares]]:
     rows = Replica.objects.select_related("node", "profile").filter(model_id=model_id).order_by("slot", "id")
+    rows = rows.prefetch_related("parts__node")
     return [(row, replica_view(row)) for row in rows.defer("serve", "log_tail")]
 
 
 def _replica(row: Replica, model: Picture, state: ReplicaState) -> ReplicaRow:
     shares = replica_view(row)
     notes = []
+    if parts := list(row.parts.all()):
+        told = [f"{part.node.name} ({'leads' if part.rank == 0 else part.state})" for part in parts]
+        notes.append(f"over {len(parts)} nodes: {', '.join(told)}")
     if row.grown:
         notes.append("added under load")
     if model.restarts(shares):
@@ -219,7 +223,7 @@ def _replica(row: Replica, model: Picture, state: ReplicaState) -> ReplicaRow:
         code=row.code,
         attempt=row.attempt,
         memory=row.memory,
-        reserved=shares.reserved,
+        reserved=row.reserved or shares.reserved,
         cores=sum(item.cores for item in shares.shares),
         cards=len(shares.cards),
         in_flight=row.in_flight,

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
+UUID = "-".join(("GPU", os.environ.get("LLMGW_NODE_NAME") or "1"))
+"""Of each node its own."""
 
 if os.environ.get("LLMGW_DATA"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -23,4 +25,4 @@ if os.environ.get("LLMGW_DATA"):
         pass
     else:
         ctypes.CDLL = with_card  # type: ignore[misc,assignment]
-        sys.modules["pynvml"] = Nvml(Card(name="NVIDIA L4", total=24 << 30))  # type: ignore[assignment]
+        sys.modules["pynvml"] = Nvml(Card(uuid=UUID, name="NVIDIA L4", total=24 << 30))  # type: ignore[assignment]
