@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from catalog.domain.gguf import Header, read_header
 from catalog.domain.projectors import is_projector, takes
@@ -65,3 +67,19 @@ def test_what_tells_no_shape_is_guessed(pairs: dict[str, Any]) -> None:
 def test_what_hears_counts_half_a_minute() -> None:
     found = takes(header(audio__embedding_length=1280, audio__feed_forward_length=5120))
     assert found.compute == 1500 * (3 + 5120 + 3 * 1280) * 4
+
+
+NAMES = (
+    "embedding_length",
+    "feed_forward_length",
+    "patch_size",
+    "image_size",
+    "image_max_pixels",
+    "spatial_merge_size",
+)
+ODD = st.one_of(st.integers(-(1 << 63), 1 << 63), st.floats(), st.booleans(), st.text(max_size=5), st.none())
+
+
+@given(st.dictionaries(st.sampled_from([f"vision__{name}" for name in NAMES]) | st.just("projector_type"), ODD))
+def test_no_header_makes_it_fall_or_takes_more_than_is_believed(pairs: dict[str, Any]) -> None:
+    assert 0 <= takes(header(**pairs)).compute < 1 << 42
