@@ -22,9 +22,8 @@ MAX_HEADER = 8 * MIB
 MAX_INDEX = 16 * MIB
 """DeepSeek-V3's index has 9 MB and 92,000 tensors, the header of one of its files 0.1 MB."""
 MAX_TENSORS = 100_000
-MAX_CONTAINERS = 4 * MAX_TENSORS
-MAX_ITEMS = 8 * MAX_TENSORS
-"""Objects and arrays, and the commas between their items: what a parser makes of a text is many times as large."""
+MAX_MEMORY = 61 * MIB
+"""What is made of a text is many times as large (`_taken`): a header of 38,000 tensors, an index of 140,000."""
 MAX_DIMENSIONS = 16
 MAX_FIGURE = 1 << 60
 DTYPE_BITS: Mapping[str, int] = {
@@ -181,8 +180,9 @@ def read_index(text: bytes) -> Index:
 
 def _parsed(text: bytes, code: str, what: str) -> dict[str, Any]:
     """A JSON object whose keys are there once. Counted before it is parsed."""
-    if text.count(b"[") + text.count(b"{") > MAX_CONTAINERS or text.count(b",") > MAX_ITEMS:
-        raise BadSafetensors("safetensors_too_large", f"The {what} has more items than {MAX_TENSORS} tensors need.")
+    if (taken := _taken(text)) > MAX_MEMORY:
+        words = f"The {what} has so many items that reading it takes {format_bytes(taken)}, more than {format_bytes(MAX_MEMORY)}."
+        raise BadSafetensors("safetensors_too_large", words)
     try:
         found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number, parse_int=_number)
     except _Doubled as error:
@@ -192,6 +192,18 @@ def _parsed(text: bytes, code: str, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadSafetensors(code, f"The {what} is no JSON object.")
     return found
+
+
+def _taken(text: bytes) -> int:
+    """Bytes that parsing a text takes at most, as measured: of each entry of an object, of each comma, of each object or array;
+    and the text itself, read and in pieces: three times four bytes a character where one of them is no ASCII."""
+    entries, containers = text.count(b":"), text.count(b"[") + text.count(b"{")
+    return (
+        205 * entries
+        + 80 * text.count(b",")
+        + 100 * containers
+        + (7 * len(text) // 4 if text.isascii() else 12 * len(text))
+    )
 
 
 class _Doubled(Exception):

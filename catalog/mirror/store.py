@@ -23,7 +23,7 @@ from threading import Event, Lock
 
 from catalog.domain.manifests import VERSION, Held, Manifest, ManifestFile, manifest_from_dict, to_make_room, together
 from catalog.domain.repository import Format
-from catalog.domain.safetensors import BadSafetensors, read_index
+from catalog.domain.safetensors import MAX_INDEX, BadSafetensors, read_index
 from catalog.mirror.bringing import Bringing, is_there
 from catalog.mirror.fetch import CONNECTIONS, Origin, Tell
 from catalog.mirror.parts import RESERVE, fetched, to_come
@@ -233,7 +233,8 @@ class Store:
             if not path.endswith(".safetensors.index.json"):
                 continue
             try:
-                named = read_index((folder / FILES / path).read_bytes()).files
+                with (folder / FILES / path).open("rb") as file:
+                    named = read_index(file.read(MAX_INDEX + 1)).files
             except BadSafetensors as error:
                 raise Refused(Kind.INVALID, error.code, f"{path} was refused. {error.message}") from None
             missing = sorted(set(named) - own)

@@ -27,6 +27,7 @@ from catalog.domain.foreign import MAX_ITEMS, parsed
 from catalog.domain.gguf import BadGguf, read_header
 from catalog.domain.hf_config import config_facts
 from catalog.domain.manifests import manifest_from_dict
+from catalog.domain.projectors import is_projector, takes
 from catalog.domain.repository import MAX_FILES, Format, choose, file_sets, projectors
 from catalog.domain.safetensors import BadSafetensors, read_index
 from catalog.domain.safetensors import read_header as read_safetensors
@@ -63,13 +64,18 @@ def gguf(dice: random.Random, seed: bytes, file_name: str = "m.gguf") -> None:
     kept(facts)
     if facts.kind == "adapter":
         orjson.dumps(gguf_adapter(header, facts, what=file_name).as_dict())
+    if is_projector(header):
+        assert takes(header).compute < 1 << 60
 
 
 def shape(dice: random.Random) -> None:
     """A header that is sound, of a model that is not."""
     data = seeds.made_gguf(dice)
+    header = read_header(Bytes(data, len(data) + (1 << 20)))
+    if is_projector(header):
+        assert takes(header).compute < 1 << 60
     name = dice.choice(("m.gguf", "mmproj-F16.gguf", "m-00002-of-00003.gguf", "m.imatrix"))
-    kept(model_facts(read_header(Bytes(data, len(data) + (1 << 20))), file_name=name))
+    kept(model_facts(header, file_name=name))
 
 
 def safetensors(dice: random.Random) -> None:
@@ -118,18 +124,31 @@ def _used(found: RepoCard, dice: random.Random) -> None:
 
 
 def largest() -> Case:
-    """As much as is let in: items of each kind, a text that takes four times its length, a repository of very many files."""
+    """As much as is let in: items of each kind, texts of which each character takes four bytes, very many files and tensors."""
     texts = [seeds.of_pieces(piece, MAX_ITEMS) for piece in seeds.PIECES]
     keys, wide = seeds.of_keys(MAX_ITEMS), seeds.of_length(MAX_ANSWER)
     both = keys[:-2] + seeds.of_length(MAX_ANSWER - len(keys)) + b"}"  # the last key's value
     texts += [keys, wide, both, seeds.of_files(MAX_FILES)]
+    headers = [seeds.of_tensors(38_000), seeds.of_keys(190_000), b'{"' + seeds.of_length(5 << 20)[1:] + b":1}"]
+    headers += [
+        b'{"x":' + seeds.of_pieces(b'{"a":1}', 300_000) + b"}",
+        b'{"x":' + seeds.of_pieces(b'"ab"', 700_000) + b"}",
+    ]
+    indexes = [*headers, seeds.of_map(140_000)]
+    files = [Bytes(len(text).to_bytes(8, "little") + text, 8 + len(text) + 2 * 38_000) for text in headers]
 
     def one(dice: random.Random) -> None:
-        answer = bytearray(dice.choice(texts))  # as it came
-        found = parsed(answer)
-        if isinstance(found, dict):
-            config_facts(found)
-        repo_card(found)
+        kind = dice.randrange(3)
+        if kind == 0:
+            answer = bytearray(dice.choice(texts))  # as it came
+            found = parsed(answer)
+            if isinstance(found, dict):
+                config_facts(found)
+            repo_card(found)
+        elif kind == 1:
+            read_safetensors(dice.choice(files))
+        else:
+            read_index(dice.choice(indexes))
 
     return one
 

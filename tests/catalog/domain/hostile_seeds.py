@@ -140,6 +140,8 @@ FIGURES = (
     "expert_used_count", "expert_feed_forward_length", "attention.kv_lora_rank", "rope.dimension_count", "ssm.inner_size",
     "attention.key_length_mla", "full_attention_interval", "attention.shared_kv_layers", "ssm.conv_kernel", "ssm.state_size",
     "ssm.group_count", "attention.sliding_window_pattern",
+    *(f"{kind}.{key}" for kind in ("vision", "audio") for key in (
+        "embedding_length", "feed_forward_length", "patch_size", "image_size", "image_max_pixels", "spatial_merge_size")),
 )  # fmt: skip
 _PLAIN = (1, 2, 4, 8, 32, 4096)
 
@@ -199,7 +201,8 @@ ADAPTER = packed(
 PROJECTOR = packed(
     {
         "general.architecture": "clip", "general.type": "mmproj", "general.name": "Eyes", "clip.has_vision_encoder": True,
-        "clip.projector_type": "mlp", "clip.vision.image_size": 336, "clip.vision.block_count": 4, "general.file_type": 1,
+        "clip.projector_type": "mlp", "clip.vision.image_size": 336, "clip.vision.block_count": 4, "clip.vision.embedding_length": 1024,
+        "clip.vision.feed_forward_length": 4096, "clip.vision.patch_size": 14, "general.file_type": 1,
     },
     [(f"v.blk.{at}.attn_q.weight", (32, 32), 1, at * 2048) for at in range(4)],
 )  # fmt: skip
@@ -286,3 +289,23 @@ def of_files(count: int) -> bytes:
         for at in range(count)
     )
     return b'{"id":"org/name","sha":"%s","siblings":[' % (b"a" * 40) + b",".join(files) + b"]}"
+
+
+def of_tensors(count: int) -> bytes:
+    """A safetensors header."""
+    tensors = (
+        b'"model.layers.%02d.mlp.experts.%05d.w":{"dtype":"BF16","shape":[1,1],"data_offsets":[%d,%d]}'
+        % (at % 60, at, 2 * at, 2 * at + 2)
+        for at in range(count)
+    )
+    return b"{" + b",".join(tensors) + b"}"
+
+
+def of_map(count: int) -> bytes:
+    """The index of a model of very many experts."""
+    names = (
+        b'"model.layers.%02d.mlp.experts.%05d.down_proj.weight_scale":"model-%05d-of-00163.safetensors"'
+        % (at % 60, at, at % 163 + 1)
+        for at in range(count)
+    )
+    return b'{"metadata":{},"weight_map":{' + b",".join(names) + b"}}"
