@@ -226,6 +226,7 @@ class Wanted:
     kept: tuple[str, ...] | None = (
         None  # versions not to be removed: of a data node all that there are; None: nothing is said of them
     )
+    removed: tuple[str, ...] = ()  # versions that the node has and that somebody removed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +253,7 @@ def node_group(node_id: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Nudge:
     """Through the websocket from a controller: look again now. `removed`: nodes that are out of the cluster from now on.
+    `revoked`: SHA-256 of texts of keys and admin tokens that are worth nothing from now on, whatever snapshot a node holds.
 
     `echoes`: from now on this controller sends each `Ping` back as it came. Its first message says so; an older one never does.
     """
@@ -259,6 +261,7 @@ class Nudge:
     reason: str = ""
     removed: tuple[str, ...] = ()
     echoes: bool = False
+    revoked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +331,7 @@ class LocalEngine:
     slots: int = 1
     context: int = 0  # tokens per slot; 0: not known
     served_name: str = ""  # name the engine wants in the body; empty: any
-    leaving: bool = False  # ready, and about to drain: for requests of those who have not heard of it yet
+    leaving: bool = False  # ready, and about to drain or in doubt: for requests of those who have nobody else
     adapters: tuple[LocalAdapter, ...] = ()
 
 
@@ -358,6 +361,7 @@ class ReplicaLoad:
     last_used_at: float | None = None
     waiting: int | None = None  # in the engine's own queue, as it says itself; None: it does not, or not any more
     still_for: float | None = None  # seconds that its engine has computed nothing, by its own counts; None: not known
+    patience: float | None = None  # seconds that a request to it waits for its first byte; None: not told
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from catalog.domain.cards import PATH, REPOSITORY, SHA256
 from catalog.domain.facts import SHARD, shard_names
+from llmgw_site.lib.addresses import bare
 from llmgw_site.lib.errors import Kind, Refused
 
 REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
@@ -114,14 +115,14 @@ def _name(url: str, registry: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-        text = f"{url[:120]} is no http or https address without a user: give one like https://host/file.gguf"
+        text = f"{bare(url)[:120]} is no http or https address without a user: give one like https://host/file.gguf"
         raise Refused(Kind.INVALID, "source_refused", text, param="source")
     steps = [unquote(step) for step in parts.path.split("/") if step]
     if (parts.hostname in PAGES or parts.netloc.lower() == registry) and "resolve" not in steps:  # 2
         raise _page(url, steps)
     name = steps[-1] if steps else ""
     if not PATH.fullmatch(name) or not name.endswith((".gguf", ".safetensors", ".json", ".model", ".txt", ".jinja")):
-        text = f"{url[:120]} does not end in a file's name like model.gguf: give the address of the file itself"
+        text = f"{bare(url)[:120]} does not end in a file's name like model.gguf: give the address of the file itself"
         raise Refused(Kind.INVALID, "source_refused", text, param="source")
     return name
 
@@ -134,7 +135,7 @@ def _page(url: str, steps: Sequence[str]) -> Refused:
         instead += f"@{steps[3]}" if steps[3] != "main" else ""
         if steps[2] == "blob" and len(steps) > 4:
             instead += f" and --file {PurePosixPath(*steps[4:])}"
-    text = f"{url[:120]} is a page for people, not a file: {instead}"
+    text = f"{bare(url)[:120]} is a page for people, not a file: {instead}"
     return Refused(Kind.INVALID, "source_is_a_page", text, param="source")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from django.contrib import admin
 from django.http import HttpRequest
 from unfold.admin import TabularInline
@@ -11,6 +12,7 @@ from unfold.admin import TabularInline
 from cluster.admin.pages import ReadPages
 from cluster.models import Job, JobStep
 from cluster.services import jobs
+from llmgw_site.lib.addresses import told
 
 
 class StepLines(TabularInline):  # type: ignore[misc]
@@ -40,9 +42,14 @@ class JobPages(ReadPages):
     actions = ["cancel", "retry"]
     inlines = [StepLines]
     fields = [
-        "id", "kind", "subject", "args", "actor", "state", "attempt", "cancel_requested", "created_at", "started_at",
+        "id", "kind", "subject", "given", "actor", "state", "attempt", "cancel_requested", "created_at", "started_at",
         "finished_at", "code", "message", "result",
     ]  # fmt: skip
+
+    @admin.display(description="args")
+    def given(self, job: Job) -> str:
+        """Without the queries of addresses, which may be signed."""
+        return orjson.dumps(told(job.args), option=orjson.OPT_INDENT_2).decode()
 
     @admin.action(description="Cancel", permissions=["work"])
     def cancel(self, request: HttpRequest, queryset: Any) -> None:

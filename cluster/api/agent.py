@@ -68,6 +68,7 @@ def heartbeat(caller: Caller, request: HttpRequest) -> bytes:
             weights_mark=caller.node.weights_mark,
             fetches=orders.fetches,
             kept=orders.kept,
+            removed=orders.removed,
         )
         answer = {**to_dict(wanted), "replicas": selectors.wanted_dicts(rows)}
         if beat.map_version != current:

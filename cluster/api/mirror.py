@@ -10,9 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog import selectors as catalog
-from catalog.services import actors, mirror, versions
+from catalog.services import actors, mirror
 from cluster.api.serializers import Strict
 from cluster.selectors.kept import kept
+from cluster.services import weights
 from llmgw_site.lib.errors import Kind, Refused
 
 
@@ -116,11 +117,11 @@ class Mirror(viewsets.ViewSet):
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, ref: str) -> Response:
-        """Keep it no longer: nodes delete its files. Refused while a model needs it."""
+        """Keep it no longer: nodes delete its files. Refused while a model or a job needs it."""
         row = catalog.versions().filter(id=ref.replace("\x00", "")).first()
         if row is None:
             raise _unknown(ref)
-        versions.remove(actor=actors.of_request(request), version=row)
+        weights.remove(actor=actors.of_request(request), version=row)
         return Response(status=204)
 
 

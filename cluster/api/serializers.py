@@ -13,6 +13,7 @@ from cluster.domain.modules import ModuleState
 from cluster.domain.setup import roles_of
 from cluster.models import Job, JobStep, Node, Replica, ReplicaPart
 from cluster.selectors import age_of, node_state_of, setup_node
+from llmgw_site.lib.addresses import told
 
 
 class Strict(serializers.Serializer[Any]):
@@ -127,6 +128,29 @@ class PartOut(serializers.ModelSerializer[ReplicaPart]):
 
     class Meta:
         model = ReplicaPart
+        fields = [
+            "rank",
+            "node",
+            "node_name",
+            "state",
+            "state_since",
+            "code",
+            "message",
+            "pid",
+            "memory",
+            "card_memory",
+            "cpu",
+        ]
+        read_only_fields = fields
+
+
+class PartOut(serializers.ModelSerializer[ReplicaPart]):
+    """Of a replica over several nodes, what one of them runs. Rank 0 leads, and answers clients."""
+
+    node_name = serializers.CharField(source="node.name", read_only=True)
+
+    class Meta:
+        model = ReplicaPart
         fields = ["rank", "node", "node_name", "state", "state_since", "code", "message", "pid", "memory", "card_memory", "cpu"]
         read_only_fields = fields
 
@@ -159,6 +183,9 @@ class JobStepOut(serializers.ModelSerializer[JobStep]):
         fields = ["number", "name", "title", "state", "progress", "detail", "data", "started_at", "finished_at"]
         read_only_fields = fields
 
+    def to_representation(self, instance: JobStep) -> Any:
+        return told(super().to_representation(instance))  # addresses may be signed
+
 
 class JobOut(serializers.ModelSerializer[Job]):
     steps = JobStepOut(many=True, read_only=True)
@@ -170,3 +197,7 @@ class JobOut(serializers.ModelSerializer[Job]):
             "started_at", "finished_at", "code", "message", "result", "steps",
         ]  # fmt: skip
         read_only_fields = fields
+
+    def to_representation(self, instance: Job) -> Any:
+        shown = super().to_representation(instance)
+        return {**shown, "args": told(shown["args"])}  # addresses may be signed

@@ -9,8 +9,8 @@ from typing import Any
 
 from catalog.domain.tracing import names
 from catalog.models import Model, Version
-from cluster.domain.states import NodeState
-from cluster.models import Node
+from cluster.domain.states import JOB_TERMINAL, NodeState
+from cluster.models import JobStep, Node
 from cluster.selectors import clock as look_at_clock
 from cluster.selectors import holdings, node_state_of
 
@@ -73,17 +73,27 @@ class Kept:
         return max(self.fetchers, key=lambda item: (item.rate is not None, item.there), default=None)
 
 
-WORDS = {"models": "model", "former_models": "earlier version of", "adapters": "adapter", "former_adapters": "earlier version of adapter"}
+WORDS = {
+    "models": "model",
+    "former_models": "earlier version of",
+    "adapters": "adapter",
+    "former_adapters": "earlier version of adapter",
+}
 """What needs a version, by the relation."""
+
+
+FETCHING = ("mirror", "back")
+"""Steps of jobs that note the version which they are about."""
 
 
 def kept(version_id: str = "") -> tuple[Kept, ...]:
     """All versions, the newest first; or only this one. A query for versions, one for nodes, one for each kind of
-    user, and some where reports of weights are new."""
+    user, jobs too, and some where reports of weights are new."""
     rows = Version.objects.order_by("-created_at", "id")
     rows = rows.filter(id=version_id) if version_id else rows
     relations = [item.get_accessor_name() or "" for item in Version._meta.related_objects]
     listening, now = look_at_clock()
+    jobs = jobs_with()
     holders: dict[str, list[Holder]] = {}
     fetchers: dict[str, list[Fetcher]] = {}
     columns = ("name", "last_seen_at", "weights_mark", "fetches")
@@ -102,10 +112,23 @@ def kept(version_id: str = "") -> tuple[Kept, ...]:
             files=tuple(row.manifest["files"]), holders=tuple(holders.get(row.pk, ())),
             fetchers=tuple(fetchers.get(row.pk, ())),
             **_origin(row),
-            users=tuple(f"{WORDS.get(name, name)} {user}" for name in relations for user in getattr(row, name).all()),
+            users=(
+                *(f"{WORDS.get(name, name)} {user}" for name in relations for user in getattr(row, name).all()),
+                *(f"job {job}" for job in sorted(jobs.get(row.pk, ()))),
+            ),
         )
         for row in rows.prefetch_related(*relations, "models__origin")
     )  # fmt: skip
+
+
+def jobs_with() -> dict[str, set[str]]:
+    """Ids of the open jobs that fetch a version or go on with it, by its id. One query."""
+    steps = JobStep.objects.exclude(job__state__in=sorted(JOB_TERMINAL)).filter(name__in=FETCHING).order_by()
+    found: dict[str, set[str]] = {}
+    for job_id, data in steps.values_list("job_id", "data"):
+        if data.get("version_id"):
+            found.setdefault(data["version_id"], set()).add(job_id)
+    return found
 
 
 def _origin(row: Version) -> dict[str, str]:

@@ -7,7 +7,7 @@ something: a cluster that has no versions, or whose nodes have all that they nee
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from threading import Lock
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from django.db import connection
 
-from catalog.models import Version
+from catalog.models import Event, Version
 from cluster.domain.fetching import Fetch, FetchOrder, Sharing, Site
 from cluster.domain.modules import Module, ModuleState
 from cluster.domain.states import NodeState
@@ -56,10 +56,12 @@ class VersionState:
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """What a node is told of weights. `kept`: versions that are not to be removed there."""
+    """What a node is told of weights. `kept`: versions that are not to be removed there; `removed`: of those that it has the ones that
+    somebody removed, as the log says. Of any other the database may have been restored from before it was made."""
 
     fetches: tuple[FetchOrder, ...] = ()
     kept: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 class _Board:
@@ -96,7 +98,7 @@ def orders_for(node: Node, rows: Iterable[Replica], *, mark: str, now: float) ->
         return Orders()
     data = _runs_data(node.modules)
     if mark == NO_VERSIONS:
-        return Orders()
+        return Orders(removed=_removed(holdings.versions_of(node)) if data and node.weights_mark else ())
     used: set[str] = set()
     wanted: set[str] = set()
     for row in rows:
@@ -111,13 +113,22 @@ def orders_for(node: Node, rows: Iterable[Replica], *, mark: str, now: float) ->
         if board is not None:  # 2
             wanted |= board.sizes.keys()
             used |= board.sizes.keys()
-        missing = wanted - holdings.versions_of(node) if node.weights_mark else set()  # 3
+        has = holdings.versions_of(node) if node.weights_mark else frozenset()
+        missing = wanted - has if node.weights_mark else set()  # 3
         found: list[FetchOrder] = []
         if missing:
             board = board or _current(mark, now)
             site = site_of(node)
             found = [board.sharing(version).order(site) for version in sorted(missing) if version in board.sizes]
-    return Orders(fetches=tuple(found), kept=tuple(sorted(used)))
+    return Orders(fetches=tuple(found), kept=tuple(sorted(used)), removed=_removed(has - used) if data else ())
+
+
+def _removed(versions: Collection[str]) -> tuple[str, ...]:
+    """Which of these somebody removed. One query where there are any."""
+    if not versions:
+        return ()
+    rows = Event.objects.filter(subject_kind="version", subject_id__in=versions, kind="version_removed").order_by()
+    return tuple(sorted(set(rows.values_list("subject_id", flat=True))))
 
 
 def versions_mark() -> str:

@@ -163,6 +163,7 @@ def heartbeat(*, node: Node, beat: Heartbeat, now: float, call: signing.Call | N
         weights_mark=node.weights_mark,
         fetches=orders.fetches,
         kept=orders.kept,
+        removed=orders.removed,
     )
 
 

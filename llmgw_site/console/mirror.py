@@ -10,8 +10,9 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog import selectors as catalog
-from catalog.services import actors, mirror, versions
+from catalog.services import actors, mirror
 from cluster.selectors.kept import kept
+from cluster.services import weights
 from llmgw_site.console import access
 from llmgw_site.console.theme import MAY_ADD_WEIGHTS, MAY_REMOVE_WEIGHTS, MAY_SEE_WEIGHTS
 from llmgw_site.lib.errors import Refused
@@ -56,7 +57,7 @@ def remove(request: HttpRequest, version_id: str) -> HttpResponse:
         return redirect("console:mirror")
     name = row.name
     try:
-        versions.remove(actor=actors.of_request(request), version=row)
+        weights.remove(actor=actors.of_request(request), version=row)
         messages.success(request, f"{name} is kept no longer.")
     except Refused as refusal:
         messages.error(request, f"{refusal.message} ({refusal.code})")

@@ -17,8 +17,8 @@ WINDOW = 5.0
 """Seconds over which a rate is taken."""
 REMOVE_AFTER, REMOVE_ALL_AFTER = 30.0, 24 * 3600.0
 """Seconds for which nobody must want a version until it is removed: what controllers say may be from a moment before. The second
-for one that is whole where they name none at all: their database may be new, or of before there were any, and whoever restores it
-gets time."""
+for one that is whole and that they do not know somebody removed: their database may be new, or of before it was made, and whoever
+restores it gets time."""
 
 
 def pause(failures: int, retry_after: float | None) -> float:
@@ -56,9 +56,9 @@ def to_remove(
     return tuple(item.version for item in here if item.version not in needed and (data or not item.whole))  # 3, 4
 
 
-def patience(kept: Collection[str] | None, *, whole: bool) -> float:
-    """Seconds for which a version must be unwanted until it is removed, by what the controllers want kept."""
-    return REMOVE_ALL_AFTER if whole and not kept else REMOVE_AFTER
+def patience(*, whole: bool, removed: bool) -> float:
+    """Seconds for which a version must be unwanted until it is removed. `removed`: the controllers know that somebody did so."""
+    return REMOVE_ALL_AFTER if whole and not removed else REMOVE_AFTER
 
 
 def same_way(before: FetchOrder, now: FetchOrder) -> bool:

@@ -87,6 +87,7 @@ class Fetching:
         self._orders: dict[str, FetchOrder] = {}
         self._fetches: dict[str, _Fetch] = {}
         self._kept: tuple[str, ...] | None = None
+        self._removed: frozenset[str] = frozenset()
         self._unwanted: dict[str, float] = {}  # since when
         self._wake = asyncio.Event()
         self._told_at = 0.0
@@ -97,7 +98,7 @@ class Fetching:
         """A controller's answer. Where other versions are to be kept than before, there may be room now."""
         if wanted.kept != self._kept:
             self._hurry("store_full")
-        self._kept = wanted.kept
+        self._kept, self._removed = wanted.kept, frozenset(wanted.removed)
         self.order(wanted.fetches)
 
     def order(self, orders: Iterable[FetchOrder]) -> None:
@@ -299,7 +300,7 @@ class Fetching:
         gone = to_remove(here, kept=self._kept, ordered=self._orders, used=self._used(), data=self._data())
         self._unwanted = {version: self._unwanted.get(version, now) for version in gone}
         for version, since in list(self._unwanted.items()):
-            if now - since < patience(self._kept, whole=version in whole):
+            if now - since < patience(whole=version in whole, removed=version in self._removed):
                 continue
             if version in self._needed():  # since the one before was being removed, which may take long
                 continue

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from catalog.services import events, keys, tokens
 from cluster import selectors
-from cluster.services import authority, jobs, joining, measuring
+from cluster.services import authority, jobs, joining, measuring, weights
 from llmgw_site.lib.logs import event
 from routing import services
 from workers import dispatch
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 500
 """Rows that one statement deletes: short enough for those who wait for SQLite's one writer."""
+GIVEN_UP = timedelta(days=1)
+"""How long after a job failed what it began to fetch is kept: tried again meanwhile, it goes on from there."""
 BUDGET = 20.0
 """Seconds of pruning in one go; what is left is the next hour's."""
 
@@ -56,6 +58,8 @@ def prune() -> None:
         "certificates": (config.key_days, authority.prune),
     }
     measuring.prune(now)
+    if dropped := weights.give_up(before=now - GIVEN_UP):
+        event(log, "weights_given_up", versions=dropped)
     while time.monotonic() < until and (gone := events.prune_decisions(limit=BATCH)):
         event(log, "pruned", what="decisions", rows=gone)
     for what, (days, forget) in ages.items():

@@ -262,6 +262,8 @@ def cleanup(job: JobView) -> None:
             updates.over(model_id=model_id)
     if job.cancel_requested:
         serve_fetched.forget_version(job)
+    else:
+        serve_fetched.forget_nothing(job)
 
 
 UPDATE = JobKind(

@@ -120,6 +120,8 @@ def cleanup(job: JobView) -> None:
             updates.over(model_id=adapter.model_id)
     if job.cancel_requested:
         serve_fetched.forget_version(job)
+    else:
+        serve_fetched.forget_nothing(job)
 
 
 def _adapter(job: JobView) -> Any:

@@ -110,3 +110,18 @@ def test_any_words_are_a_source_or_are_refused(words: list[str]) -> None:
         assert refused.code  # noqa: PT017 - nothing else may be raised
     else:
         assert isinstance(found, FromRepository | FromAddresses | FromPath)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://x.test/model?X-Amz-Signature=secret",
+        "https://huggingface.co/org/m?token=secret",
+        "https://u:secret@x.test/m.gguf",
+    ],
+)
+def test_a_refusal_does_not_repeat_what_may_be_a_signature(url: str) -> None:
+    with pytest.raises(Refused) as refused:
+        source([url], [SUM])
+    assert "secret" not in refused.value.message
+    assert "https://" in refused.value.message

@@ -352,10 +352,24 @@ def test_a_version_that_was_removed_is_kept_by_nobody() -> None:
     data.whole(version)
     assert data.beat().kept == (version.id,)
     versions.remove(actor=ACTOR, version=version)
-    assert data.beat().kept == ()
+    wanted = data.beat()
+    assert (wanted.kept, wanted.removed) == ((), (version.id,))
     with pytest.raises(Refused) as refused:
         mirror.version_state(version.id)
     assert refused.value.code == "version_unknown"
+
+
+def test_what_a_restored_database_does_not_know_was_not_removed_by_anybody() -> None:
+    data, bare = Place("data"), Place()
+    older, newer, gone = a_version(), a_version(commit="d" * 40), a_version(commit="e" * 40)
+    for place in (data, bare):
+        for version in (older, newer, gone):
+            place.whole(version)
+    versions.remove(actor=ACTOR, version=gone)
+    Version.objects.filter(pk=newer.pk).delete()  # as a backup from before it was made has it
+    wanted = data.beat()
+    assert (wanted.kept, wanted.removed) == ((older.id,), (gone.id,))
+    assert bare.beat().removed == (), "others keep what they have"
 
 
 def test_an_update_has_its_new_version_fetched_where_it_runs() -> None:

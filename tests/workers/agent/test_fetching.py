@@ -97,8 +97,8 @@ class Node:
             raise LinkError("http://c: answered 404 version_unknown")
         return self.manifests[version].as_dict()
 
-    def want(self, *orders: FetchOrder, kept: tuple[str, ...] | None = None) -> None:
-        self.work.take(Wanted(server_time=0.0, fetches=orders, kept=kept))
+    def want(self, *orders: FetchOrder, kept: tuple[str, ...] | None = None, removed: tuple[str, ...] = ()) -> None:
+        self.work.take(Wanted(server_time=0.0, fetches=orders, kept=kept, removed=removed))
 
     @property
     def report(self) -> FetchReport:
@@ -368,7 +368,7 @@ async def test_a_data_node_removes_what_nobody_names_once_it_was_told(tmp_path: 
         await asyncio.sleep(0.5)
         assert len(node.store.versions()) == 4
         node.data = False
-        node.want(kept=(kept,))
+        node.want(kept=(kept,), removed=(old,))
         await node.until(lambda: len(node.store.versions()) == 3)  # the half one
         await asyncio.sleep(0.4)
         node.data = True
@@ -378,20 +378,23 @@ async def test_a_data_node_removes_what_nobody_names_once_it_was_told(tmp_path: 
         assert node.changes == 2
 
 
-async def test_a_data_node_keeps_what_it_has_for_long_where_controllers_name_nothing_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kept", [(), ("ver_0000000004",)])
+async def test_a_data_node_keeps_for_long_what_the_controllers_do_not_know_that_somebody_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: tuple[str, ...]
 ) -> None:
-    """As after their database was made anew, or restored from before there were versions."""
+    """As after their database was made anew, or restored from before a version was made."""
+    newer, half, older = "ver_0000000002", "ver_0000000003", "ver_0000000004"
     async with alone(tmp_path) as node:
-        holders.put(node.config.store, FILES, version="ver_0000000002")
-        holders.put(node.config.store, FILES, version="ver_0000000003", whole=False)
+        for version in (newer, older):
+            holders.put(node.config.store, FILES, version=version)
+        holders.put(node.config.store, FILES, version=half, whole=False)
         node.data = True
-        node.want(kept=())
-        await node.until(lambda: len(node.store.versions()) == 1)  # what is not whole is no loss
+        node.want(kept=kept)
+        await node.until(lambda: len(node.store.versions()) == 2)  # what is not whole is no loss
         await asyncio.sleep(0.4)
-        assert [item.manifest.id for item in node.store.versions()] == ["ver_0000000002"]
+        assert [item.manifest.id for item in node.store.versions()] == [newer, older]
         monkeypatch.setattr(fetch_plan, "REMOVE_ALL_AFTER", 0.3)
-        await node.until(lambda: not node.store.versions())
+        await node.until(lambda: [item.manifest.id for item in node.store.versions()] == list(kept))
 
 
 async def test_what_is_wanted_again_while_another_is_removed_stays(tmp_path: Path) -> None:
@@ -402,12 +405,12 @@ async def test_what_is_wanted_again_while_another_is_removed_stays(tmp_path: Pat
         remove = node.store.remove
 
         def slowly(version: str) -> bool:
-            node.want(kept=(second, third))
+            node.want(kept=(second, third), removed=(first,))
             return remove(version)
 
         node.store.remove = slowly  # type: ignore[method-assign]
         node.data = True
-        node.want(kept=(third,))
+        node.want(kept=(third,), removed=(first, second))
         await node.until(lambda: len(node.store.versions()) < 2)
         await asyncio.sleep(0.4)
         assert [item.manifest.id for item in node.store.versions()] == [second]

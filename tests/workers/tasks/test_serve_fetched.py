@@ -11,13 +11,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from catalog.models import Model, Version
-from catalog.services import served, versions
+from catalog.services import mirror, served, versions
 from cluster.domain.fetching import FetchReport
 from cluster.domain.modules import ModuleReport
 from cluster.models import Job, JobStep, Replica
+from cluster.selectors.kept import kept
 from cluster.services import jobs as rows
 from cluster.wire import CardReport, EngineBuild, Heartbeat, ReplicaReport, WeightsReport
 from llmgw_site.lib.errors import Kind, Refused
@@ -25,10 +27,11 @@ from llmgw_site.lib.units import GIB
 from tests.cluster.rows import HARDWARE, Machine, report, tick
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
+from tests.rows import a_model
 from tests.tiny import tiny_gguf
 from tests.tiny_vision import projector_bytes
 from workers import jobs
-from workers.tasks import serve, serve_fetched
+from workers.tasks import serve, serve_fetched, sweep
 from workers.tasks.advance import KINDS
 
 pytestmark = pytest.mark.django_db
@@ -490,3 +493,86 @@ def test_in_a_repository_of_both_formats_a_named_projector_is_for_the_gguf(stock
     )
     run(opened("org/both", projector="mmproj-F16.gguf"))
     assert (Version.objects.get().first, Version.objects.get().projector) == ("m-F16.gguf", "mmproj-F16.gguf")
+
+
+def test_signed_addresses_are_fetched_from_and_not_shown(
+    stocked_hub: Hub, machine: Machine, admin_client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    repo = stocked_hub.repos["org/tiny-GGUF"]
+    file = repo.commits[repo.head]["tiny-F16.gguf"]
+    url = f"{stocked_hub.base}/org/tiny-GGUF/resolve/{repo.head}/tiny-F16.gguf?X-Amz-Signature=topsecret"
+    job = run(opened(url, checksums=[file.sha256]))
+    version = Version.objects.get()
+    assert version.manifest["files"][0]["url"] == url
+    assert step(job, "mirror").state == "running", job.message
+    pages = [
+        f"/api/v1/jobs/{job.id}",
+        "/api/v1/jobs",
+        f"/api/v1/mirror/{version.pk}",
+        f"/admin/jobs/{job.id}",
+        "/admin/mirror",
+    ]
+    pages += [f"/admin/cluster/job/{job.id}/change/", f"/admin/catalog/version/{version.pk}/change/", "/api/v1/events"]
+    for page in pages:
+        answer = admin_client.get(page, follow=True)
+        assert answer.status_code == 200, page
+        assert "topsecret" not in answer.content.decode(), page
+    assert "topsecret" not in caplog.text
+    told = admin_client.get(f"/api/v1/jobs/{job.id}").json()
+    assert told["args"]["source"] == [url.partition("?")[0]]
+
+
+def test_a_version_that_a_job_fetches_is_needed_by_it(stocked_hub: Hub, machine: Machine, admin_client: Client) -> None:
+    job = run(opened(quantization="F16"))
+    version = Version.objects.get()
+    assert kept()[0].users == (f"job {job.id}",)
+    answer = admin_client.delete(f"/api/v1/mirror/{version.pk}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "still_in_use")
+    assert f"llmgw jobs {job.id} --cancel" in answer.json()["error"]["message"]
+    rows.cancel(job_id=job.id, actor="t")
+    run(job)
+    assert kept() == ()
+
+
+def test_a_job_that_failed_before_the_first_byte_leaves_no_version_for_nodes_to_try(
+    stocked_hub: Hub, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_fetched, "NO_MIRROR", -1.0)
+    job = run(opened(quantization="F16"))
+    version = Version.objects.get()
+    told = FetchReport(version=version.pk, size=version.size, code="disk_full", message="no room")
+    machine.heartbeat(fetches=(told,))
+    run(job)
+    assert run(job).state == "failed"
+    assert not Version.objects.exists()
+    machine.heartbeat(fetches=())
+    rows.retry(job_id=job.id, actor="t")
+    run(job)  # sees that it is gone
+    run(job)
+    whole(machine, Version.objects.get())
+    run(job)
+    assert step(job, "catalogue").state == "done"
+
+
+@pytest.mark.parametrize("stays", ["", "fresh", "asked for before", "whole", "served"])
+def test_what_a_job_began_and_nobody_wants_any_more_is_given_up_a_day_after_it_failed(
+    stocked_hub: Hub, machine: Machine, monkeypatch: pytest.MonkeyPatch, stays: str
+) -> None:
+    if stays == "asked for before":
+        mirror.add(actor="user:x", source=["org/tiny-GGUF"], quantization="F16")
+        Version.objects.update(created_at=timezone.now() - timedelta(hours=1))
+    job = run(opened(quantization="F16"))
+    version = Version.objects.get()
+    monkeypatch.setattr(serve_fetched, "NO_MIRROR", -1.0)
+    told = FetchReport(version=version.pk, size=version.size, there=1000, code="file_wrong", message="other bytes")
+    machine.heartbeat(fetches=(told,))
+    run(job)
+    assert (run(job).state, Version.objects.count()) == ("failed", 1), "tried again, it goes on from there"
+    if stays == "whole":
+        whole(machine, version)
+    if stays == "served":
+        a_model("other", version=version)
+    if stays != "fresh":
+        Job.objects.update(finished_at=timezone.now() - timedelta(hours=25))
+    sweep.prune()
+    assert Version.objects.exists() == bool(stays)

@@ -67,7 +67,7 @@ class Site:
         there = set(Replica.objects.values_list("id", flat=True))
         told = tuple(item for key, item in self.told.items() if key in there)
         size = (self.files / "base.gguf").stat().st_size
-        held = (WeightsReport(path=str(self.files / "base.gguf"), size=size),)
+        held: tuple[WeightsReport, ...] = (WeightsReport(path=str(self.files / "base.gguf"), size=size),)
         held += tuple(WeightsReport(path=path, size=size) for path, size in self.has.items())
         self.machine.heartbeat(*told, weights_mark=" ".join(self.has), weights=held, fetches=())
 
