@@ -128,29 +128,6 @@ class PartOut(serializers.ModelSerializer[ReplicaPart]):
 
     class Meta:
         model = ReplicaPart
-        fields = [
-            "rank",
-            "node",
-            "node_name",
-            "state",
-            "state_since",
-            "code",
-            "message",
-            "pid",
-            "memory",
-            "card_memory",
-            "cpu",
-        ]
-        read_only_fields = fields
-
-
-class PartOut(serializers.ModelSerializer[ReplicaPart]):
-    """Of a replica over several nodes, what one of them runs. Rank 0 leads, and answers clients."""
-
-    node_name = serializers.CharField(source="node.name", read_only=True)
-
-    class Meta:
-        model = ReplicaPart
         fields = ["rank", "node", "node_name", "state", "state_since", "code", "message", "pid", "memory", "card_memory", "cpu"]
         read_only_fields = fields
 
