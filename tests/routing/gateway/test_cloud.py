@@ -101,6 +101,19 @@ async def test_the_path_is_joined_to_the_base_url(tmp_path: Path, path: str, bod
             assert provider.last.path == base + path.removeprefix("/v1")
 
 
+async def test_a_provider_is_sent_the_addresses_of_pictures_which_it_fetches_itself(tmp_path: Path) -> None:
+    part = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+    async with (
+        Provider(key=PROVIDER_KEY) as provider,
+        cloud_rig(tmp_path, provider_entry(provider.url)) as gw,
+    ):
+        messages = [{"role": "user", "content": [part]}]
+        assert (
+            await gw.client.post("/v1/chat/completions", json={"model": OURS, "messages": messages})
+        ).status_code == 200
+        assert provider.last.json["messages"] == messages
+
+
 async def test_a_provider_without_a_key_is_sent_none(tmp_path: Path) -> None:
     async with Provider() as provider, cloud_rig(tmp_path, provider_entry(provider.url, key="")) as gw:
         assert (await chat(gw)).status_code == 200
