@@ -21,7 +21,7 @@ def test_a_job_of_a_repository_has_the_steps_of_fetched_weights_and_its_name(adm
     job = post(admin_client, source=["org/tiny-GGUF"], quantization="Q4_K_M", on_demand=True).json()
     assert (job["subject"], job["state"]) == ("tiny", "queued")
     assert job["args"] == {
-        "name": "tiny", "source": ["org/tiny-GGUF"], "quantization": "Q4_K_M", "on_demand": True, "replicas": 1,
+        "name": "tiny", "source": ["org/tiny-GGUF"], "quantization": "Q4_K_M", "on_demand": True,
     }  # fmt: skip
     names = list(JobStep.objects.order_by("number").values_list("name", flat=True))
     assert names == ["registry", "plan", "mirror", "check", "catalogue", "wait", "smoke"]
