@@ -41,6 +41,11 @@ def seconds(value: str) -> float:
     return number
 
 
+def span(value: str) -> float:
+    """Seconds, or 0 for never."""
+    return 0.0 if value.strip() in ("0", "0.0") else seconds(value)
+
+
 def period(value: str) -> float:
     """Seconds, or 0 for never."""
     try:

@@ -250,6 +250,18 @@ class Variables:
         readers.seconds,
         "Seconds between two looks at what an engine says of itself: what runs and waits in it, whether it computes.",
     )
+    engine_probe_after: float = _setting(
+        "LLMGW_ENGINE_PROBE_AFTER",
+        "120",
+        readers.span,
+        "Seconds after which a ready engine that has computed nothing by itself is asked for one token; 0: never.",
+    )
+    engine_probe_patience: float = _setting(
+        "LLMGW_ENGINE_PROBE_PATIENCE",
+        "60",
+        readers.seconds,
+        "Longest time that an engine with nothing else to do may take for that token; it is replaced when two did not come.",
+    )
     engine_log_bytes: int = _setting(
         "LLMGW_ENGINE_LOG_BYTES", str(4 * MIB), parse_bytes, "Most that is kept of one engine's log."
     )

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cluster.domain.modules import Module
+from cluster.wire import LocalEngine
 from llmgw_site.lib.clock import Clock, SystemClock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
@@ -150,8 +151,13 @@ class Gateway:
         return own_offer(route, in_flight=self.flights.loads, said=self.engines.facts)
 
     def _changed(self, view: View) -> None:
-        self.flights.follow(view.replicas)
+        self.flights.follow(view.replicas, {item.replica_id: self._patience(view, item) for item in view.engines})
         self.metrics.keep({*view.routes, UNKNOWN})
+
+    def _patience(self, view: View, engine: LocalEngine) -> float:
+        route = view.routes.get(engine.model)
+        own = route.model.first_byte_timeout if route is not None else None
+        return self.config.first_byte_timeout if own is None else own
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()

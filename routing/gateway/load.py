@@ -41,6 +41,8 @@ class Flights:
         self.suspects: set[str] = set()
         self.replicas: Mapping[str, str] = {}
         """This node's replicas and their states, as the engines file has them."""
+        self.patience: Mapping[str, float] = {}
+        """Seconds that a request to each of them waits for its first byte."""
         self.urgent = asyncio.Event()
         self._clock = clock
 
@@ -62,14 +64,14 @@ class Flights:
         self.suspects.add(replica_id)
         self.urgent.set()
 
-    def follow(self, replicas: Mapping[str, str]) -> None:
+    def follow(self, replicas: Mapping[str, str], patience: Mapping[str, float] | None = None) -> None:
         """Take the engines file's replicas over; those that went away are forgotten once they are idle."""
         gone = self.last_used.keys() - replicas.keys() - self.counts.keys()
         for replica_id in gone:
             del self.last_used[replica_id]
         if any(state != "ready" and self.replicas.get(name) == "ready" for name, state in replicas.items()):
             self.urgent.set()  # begins to drain: the agent wants to know how much there is left
-        self.replicas = replicas
+        self.replicas, self.patience = replicas, patience or {}
 
     def report(self, now: float) -> Load:
         """`now` is the loop's time."""
@@ -86,6 +88,7 @@ class Flights:
             last_used_at=self.last_used.get(name),
             waiting=None if figures is None else figures.waiting,
             still_for=None if still is None else round(still, 1),
+            patience=self.patience.get(name),
         )
 
     @property

@@ -65,7 +65,11 @@ class Agent:
         self.config = config
         self.engines = dict(ENGINES) if engines is None else engines
         default = Rules(
-            start_timeout=config.engine_start_timeout, drain_timeout=config.drain_timeout, handover=HANDOVER
+            start_timeout=config.engine_start_timeout,
+            drain_timeout=config.drain_timeout,
+            handover=HANDOVER,
+            deep_every=config.engine_probe_after,
+            deep_patience=config.engine_probe_patience,
         )
         self.machine = Machine(rules or default)
         self.report_now = asyncio.Event()

@@ -228,6 +228,7 @@ class Machine:
                 continue
             load = event.replicas.get(replica.replica_id, ReplicaLoad())
             process.load = load
+            proof.moved(process, None if load.still_for is None else now - load.still_for)
             if process.phase is Phase.DRAINING and now - process.since >= self.rules.drain_notice:
                 process.idle = load.in_flight == 0
             if load.last_used_at is not None:
@@ -241,6 +242,7 @@ class Machine:
         for replica in self.replicas.values():
             if replica.process:
                 replica.process.load, replica.process.idle = None, False
+                proof.moved(replica.process, None)
 
     def _handle_weights(self, event: WeightsSeen, now: float) -> None:
         self._weights = event if event.whole is not None else replace(event, whole=self._weights.whole)
@@ -339,8 +341,7 @@ class Machine:
             process.ending = ("engine_unresponsive", message)
             self._end(replica, process, now, cause="engine_unresponsive")
             return
-        if proof.overdue(process, self.rules, now):
-            proof.heard(process, self.rules, Verdict.SILENT, now)
+        proof.judge(process, self.rules, now)
         if proof.wedged(process, self.rules):
             message = "The engine says that it is well, but not one token came out of it; it was replaced."
             process.ending = ("engine_wedged", message)

@@ -37,8 +37,8 @@ class Rules:
     probe_ready: float = 15.0  # pause between looks at a ready one
     silent_looks: int = 4  # so many looks without an answer, and for
     silent_for: float = 60.0  # so long, and a ready engine is replaced
-    deep_every: float = 120.0  # pause between two tokens that a ready engine is asked for
-    deep_suspect: float = 10.0  # the same, while connections to it fail
+    deep_every: float = 120.0  # a ready engine that computed nothing for so long is asked for a token; 0: never
+    deep_suspect: float = 10.0  # pause between two of these while requests to it fail
     deep_patience: float = 60.0  # an engine with nothing else to do has so long for one
     deep_misses: int = 2  # so many that did not come, and it is replaced
     gateway_grace: float = 3.0  # a gateway that restarts has so long to come back and say what is in flight
@@ -85,6 +85,9 @@ class Process:
     deep_last: float = 0.0
     deep_missed: int = 0
     next_deep: float = 0.0
+    owed_since: float | None = None  # the first question since the last token; None: it owes none
+    moved_at: float | None = None  # when it last computed, by its own counts; None: it does not tell
+    doubted_at: float = 0.0  # when something last spoke against it
     killed_at: float | None = None
     load: ReplicaLoad | None = None  # the gateway's figures
     engine_in_flight: int | None = None  # the engine's own

@@ -27,7 +27,8 @@ def engines(replicas: Iterable[Replica]) -> tuple[LocalEngine, ...]:
                     slots=process.slots or process.serve.slots or 1,
                     context=process.context or process.serve.context,
                     served_name=process.serve.model,
-                    leaving=process.phase is Phase.READY and process.leave_at is not None,
+                    # one that owes a token is left to those who have nobody else, until it gives one or is replaced
+                    leaving=process.phase is Phase.READY and (process.leave_at is not None or process.deep_missed > 0),
                     adapters=_adapters(process),
                 )
             )

@@ -69,7 +69,7 @@ async def test_f27_the_engine_sees_a_client_leave_within_a_second(
             assert record.estimated
             assert (record.completion_tokens or 0) >= after
         await gw.idle()
-        assert gw.gateway.flights.report().suspects == ()
+        assert gw.gateway.flights.report(0.0).suspects == ()
 
 
 async def test_f27_a_client_that_leaves_within_its_body_is_recorded_and_forwards_nothing(tmp_path: Path) -> None:

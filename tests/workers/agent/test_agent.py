@@ -92,6 +92,21 @@ def test_the_real_engine_counts_its_work_and_moves_with_each_token(node: Node) -
     assert after.prompt_tokens > before.prompt_tokens
 
 
+@pytest.mark.prove
+def test_f60_a_real_engine_that_is_stopped_is_replaced_and_answers_again(node: Node) -> None:
+    node.want()
+    node.start_agent(LLMGW_ENGINE_PROBE_AFTER="1", LLMGW_ENGINE_PROBE_PATIENCE="1")
+    first = node.wait_ready()
+    pid = node.pids()[0]
+    os.kill(pid, signal.SIGSTOP)
+    second = node.wait_ready(other_than=first.port, seconds=40)
+    assert chat(second) == TEXT
+    assert pid not in node.pids()
+    report = node.report(lambda r: r.state == "ready" and r.pid != pid)
+    assert report.attempt == 2
+    assert re.search("engine_signal.*(engine_wedged|engine_unresponsive)", node.log.read_text())
+
+
 def test_f45_an_idle_engine_that_is_killed_is_back_and_answers(node: Node) -> None:
     node.want()
     node.start_agent()

@@ -9,6 +9,7 @@ from tests.workers.agent.bench import SERVE, Bench, R
 from workers.agent.events import (
     Adopted,
     Forget,
+    GatewayGone,
     LoadReported,
     Probe,
     Signal,
@@ -167,3 +168,103 @@ def test_f60_a_suspect_is_asked_for_a_token_at_once_but_not_for_each_connection_
             asked += 1
             bench.probed(launch, Verdict.READY, deep=True)
     assert asked == 1
+
+
+def load(
+    bench: Bench, still_for: float | None, *, in_flight: int = 0, patience: float = 300.0, after: float = 1.0
+) -> bool:
+    """A second later, with the engine's own figures; whether a token is asked for. Shallow looks are answered well."""
+    told = ReplicaLoad(in_flight=in_flight, still_for=still_for, patience=patience)
+    bench.say(LoadReported(replicas={R: told}), after=after)
+    found = deep_asked(bench)
+    assert not any(isinstance(item, Signal) for item in bench.out)
+    if any(isinstance(item, Probe) and not item.deep for item in bench.out):
+        bench.probed(bench.machine.replicas[R].process.launch, Verdict.READY)  # type: ignore[union-attr]
+    return found or deep_asked(bench)
+
+
+def test_f60_an_engine_that_computes_by_itself_is_never_asked(bench: Bench) -> None:
+    bench.ready()
+    assert not any(load(bench, 5.0, in_flight=1) for _ in range(1000))
+
+
+def test_f60_one_that_fell_silent_is_asked_once_it_was_for_its_time(bench: Bench) -> None:
+    launch = bench.ready()
+    for _ in range(200):
+        assert not load(bench, 0.0)
+    asked = [still for still in range(1, 200) if load(bench, float(still))]
+    assert asked[0] == bench.machine.rules.deep_every
+    bench.probed(launch, Verdict.READY, deep=True)
+    bench.none(Signal)
+
+
+def test_f60_nobody_is_asked_where_it_is_switched_off() -> None:
+    bench = Bench(deep_every=0.0)
+    bench.ready()
+    assert not any(load(bench, float(still)) for still in range(1000))
+    bench.say(LoadReported(replicas={R: ReplicaLoad()}, suspects=(R,)), after=1)
+    assert not deep_asked(bench)
+
+
+def test_f60_a_prefill_that_takes_as_long_as_it_may_is_no_hang(bench: Bench) -> None:
+    """All slots taken, nothing computed that its counts show, until the first byte's time is nearly over; then it moves."""
+    bench.ready()
+    load(bench, 0.0, in_flight=2)
+    for _ in range(3):
+        for still in range(1, 300):
+            load(bench, float(still), in_flight=2)
+            assert not bench.machine.engines()[0].leaving
+        load(bench, 0.0, in_flight=2)
+    assert bench.state == "ready"
+
+
+def test_f60_an_engine_that_computes_nothing_with_all_slots_taken_is_replaced_after_the_first_bytes_time(
+    bench: Bench,
+) -> None:
+    launch = bench.ready()
+    load(bench, 0.0, in_flight=2)
+    still = 0
+    while not any(isinstance(item, Signal) for item in bench.out):
+        still += 1
+        told = ReplicaLoad(in_flight=2, still_for=float(still), patience=300.0)
+        bench.say(LoadReported(replicas={R: told}), after=1)
+        if any(isinstance(item, Probe) and not item.deep for item in bench.out):
+            bench.probed(launch, Verdict.READY)
+        if any(isinstance(item, Probe) and item.deep for item in bench.out):
+            assert still >= bench.machine.rules.deep_patience
+    assert 300 <= still <= 300 + bench.machine.rules.deep_every + 2  # from when it was asked for a token
+    assert bench.machine.engines() == ()  # out of routing
+    bench.exited(launch)
+    assert bench.report.code == "engine_wedged"
+    bench.only(Spawn)
+
+
+def test_f60_one_that_owes_a_token_is_left_to_those_who_have_nobody_else_and_comes_back_when_it_computes(
+    bench: Bench,
+) -> None:
+    launch = bench.ready()
+    for still in range(1, 121):
+        load(bench, float(still))
+    for still in range(121, 182):
+        load(bench, float(still))
+    assert bench.machine.engines()[0].leaving
+    load(bench, 0.0)
+    assert not bench.machine.engines()[0].leaving
+    bench.probed(launch, Verdict.READY, deep=True)
+    assert not any(load(bench, float(still)) for still in range(1, 100))
+
+
+def test_f60_a_failed_request_asks_no_engine_that_computes_for_others(bench: Bench) -> None:
+    bench.ready()
+    for _ in range(30):
+        told = ReplicaLoad(in_flight=1, still_for=0.0)
+        bench.say(LoadReported(replicas={R: told}, suspects=(R,)), after=1)
+        assert not deep_asked(bench)
+
+
+def test_f60_figures_of_a_gateway_that_went_count_no_longer(bench: Bench) -> None:
+    bench.ready()
+    for _ in range(100):
+        load(bench, 0.0)
+    bench.say(GatewayGone())
+    assert bench.machine.replicas[R].process.moved_at is None  # type: ignore[union-attr]
