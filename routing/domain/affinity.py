@@ -68,7 +68,7 @@ def session_of(key_id: str, explicit: bytes | None, body: bytes) -> str:
     """What names the conversation of a request of this key, stable over its turns; empty: nothing does.
 
     1. the header x-session-id   whatever the client calls it
-    2. a chat                    its messages up to and with the first of the user
+    2. a chat, a response        its messages, or items, up to and with the first of the user
     3. a text completion         the beginning of its prompt
     4. anything else             nothing
     """
@@ -78,8 +78,8 @@ def session_of(key_id: str, explicit: bytes | None, body: bytes) -> str:
         value: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         return ""
-    messages, prompt = value.get("messages"), value.get("prompt")
-    if type(messages) is list and messages:  # 2
+    messages, prompt = value.get("messages", value.get("input")), value.get("prompt")
+    if type(messages) is list and messages and all(type(item) is dict for item in messages):  # 2
         end = next((n for n, item in enumerate(messages, 1) if item.get("role") == "user"), len(messages))
         try:
             opening = orjson.dumps(messages[:end])

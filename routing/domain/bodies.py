@@ -9,7 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.endpoints import CHAT, COMPLETIONS, DETOKENIZE, EMBEDDINGS, RERANK, TOKENIZE
+from routing.domain.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    COUNT_TOKENS,
+    DETOKENIZE,
+    EMBEDDINGS,
+    MESSAGES,
+    RERANK,
+    RESPONSES,
+    TOKENIZE,
+)
 
 _JSON_NAME: dict[type, str] = {
     str: "a string",
@@ -58,6 +68,33 @@ def _messages(value: dict[str, Any]) -> None:
         _objects("tools", tools, "tool object")
 
 
+def _anthropic(value: dict[str, Any]) -> None:
+    """As of a chat, and the contents: texts, or lists of blocks. llama.cpp answers to what is none of these as if it were."""
+    _messages(value)
+    for number, message in enumerate(value["messages"]):
+        _blocks(f"messages[{number}].content", message.get("content"))
+    if value.get("system") is not None:
+        _blocks("system", value["system"])
+
+
+def _blocks(name: str, content: Any) -> None:
+    if type(content) is not str:
+        if type(content) is not list:
+            raise wrong(name, content, "a string or a list of content blocks")
+        _objects(name, content, "content block")
+
+
+def _responses(value: dict[str, Any]) -> None:
+    given = value.get("input")
+    if type(given) is not str:
+        if type(given) is not list or not given:
+            raise wrong("input", given, "a string or a non-empty list of items")
+        _objects("input", given, "item")
+    tools = value.get("tools")
+    if tools is not None:
+        _objects("tools", tools, "tool object")
+
+
 def _text(name: str) -> Callable[[dict[str, Any]], None]:
     def check(value: dict[str, Any]) -> None:
         text = value.get(name)
@@ -97,6 +134,9 @@ CONTENT: dict[str, Callable[[dict[str, Any]], None]] = {
     CHAT: _messages,
     COMPLETIONS: _text("prompt"),
     EMBEDDINGS: _text("input"),
+    MESSAGES: _anthropic,
+    COUNT_TOKENS: _anthropic,
+    RESPONSES: _responses,
     RERANK: _rerank,
     TOKENIZE: _tokenize,
     DETOKENIZE: _detokenize,

@@ -7,9 +7,19 @@ Sources: OpenAI's and Anthropic's API references; `rerank`, `tokenize` and `deto
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat.completions", "completions", "embeddings"
+MESSAGES, COUNT_TOKENS, RESPONSES = "messages", "messages.count_tokens", "responses"
 RERANK, TOKENIZE, DETOKENIZE = "rerank", "tokenize", "detokenize"
+
+
+class Shape(StrEnum):
+    """Whose errors, counts and streams an endpoint has."""
+
+    OPENAI = "openai"  # chunks and `[DONE]`
+    ANTHROPIC = "anthropic"  # named events, the last one `message_stop`
+    RESPONSES = "responses"  # OpenAI's errors; named events, the last one `response.completed` or why not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +30,16 @@ class Endpoint:
     path: str
     embeddings: bool | None = False  # whether embedding models answer it; None: models of either kind
     streams: bool = False
+    shape: Shape = Shape.OPENAI
 
 
 _ALL = (
     Endpoint(name=CHAT, path="/v1/chat/completions", streams=True),
     Endpoint(name=COMPLETIONS, path="/v1/completions", streams=True),
     Endpoint(name=EMBEDDINGS, path="/v1/embeddings", embeddings=True),
+    Endpoint(name=MESSAGES, path="/v1/messages", streams=True, shape=Shape.ANTHROPIC),
+    Endpoint(name=COUNT_TOKENS, path="/v1/messages/count_tokens", shape=Shape.ANTHROPIC),
+    Endpoint(name=RESPONSES, path="/v1/responses", streams=True, shape=Shape.RESPONSES),
     Endpoint(name=RERANK, path="/v1/rerank", embeddings=True),
     Endpoint(name=TOKENIZE, path="/tokenize", embeddings=None),
     Endpoint(name=DETOKENIZE, path="/detokenize", embeddings=None),
@@ -34,3 +48,9 @@ ENDPOINTS = {item.name: item for item in _ALL}
 """By name."""
 PATHS = {item.path: item.name for item in _ALL}
 """Path to name."""
+
+
+def shape_of(endpoint: str) -> Shape:
+    """Of an endpoint by name; OpenAI's for all that is none."""
+    found = ENDPOINTS.get(endpoint)
+    return Shape.OPENAI if found is None else found.shape

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.blocks import blocks
+from routing.domain.endpoints import Shape, shape_of
 
 ADDRESS = re.compile(r"[\x00-\x20]*(?:http|[a-z][a-z0-9+.-]*:/)", re.IGNORECASE)
 """What an engine could take for an address: a scheme with a slash, and anything that begins as llama.cpp looks for it.
@@ -22,10 +24,12 @@ TEXTS = frozenset({"text", "prompt_string", "refusal", "thinking", "type"})
 """Members of a part that are read as text, whatever stands in them."""
 
 
-def fetched(value: Mapping[str, Any]) -> str:
+def fetched(endpoint: str, value: Mapping[str, Any]) -> str:
     """Where in a body the first address stands that an engine would fetch, such as `messages[0].content[1].image_url.url`;
-    empty: nowhere. Looked at are the parts of messages, and the prompts, inputs, queries and documents that are objects."""
-    for place, part in _parts(value):
+    empty: nowhere. Looked at are the parts of messages, and the prompts, inputs, queries and documents that are objects; of
+    messages and responses the blocks and items."""
+    shape = shape_of(endpoint)
+    for place, part in _parts(value) if shape is Shape.OPENAI else blocks(shape, value):
         found = _address(place, part)
         if found:
             return found

@@ -41,18 +41,32 @@ def _whole(value: Any) -> int | None:
 
 
 def read_usage(usage: Any, counts: Counts) -> None:
-    """Take an OpenAI usage object over, if it holds counts; embeddings have no completion, and rankings of some a sum only."""
+    """Take a usage object over, if it holds counts.
+
+    1. of chats, completions, embeddings; those have no completion
+    2. of responses and messages; these do not count among their input what came from the cache, or went into it
+    3. of rankings, which some engines give a sum only
+    """
     if type(usage) is not dict:
         return
-    prompt, completion = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens"))
+    get = usage.get
+    prompt, completion = _whole(get("prompt_tokens")), _whole(get("completion_tokens"))  # 1
+    details = get("prompt_tokens_details")
+    cached = _whole(details.get("cached_tokens")) if type(details) is dict else None
     if prompt is None and completion is None:
-        prompt = _whole(usage.get("total_tokens"))
+        prompt, completion = _whole(get("input_tokens")), _whole(get("output_tokens"))  # 2
+        details = get("input_tokens_details")
+        cached = (
+            _whole(details.get("cached_tokens")) if type(details) is dict else _whole(get("cache_read_input_tokens"))
+        )
+        if prompt is not None and type(details) is not dict:
+            prompt += (cached or 0) + (_whole(get("cache_creation_input_tokens")) or 0)
+    if prompt is None and completion is None:
+        prompt = _whole(get("total_tokens"))  # 3
         if prompt is None:
             return
     counts.prompt, counts.completion, counts.estimated = prompt, completion, False
     counts.by_usage = True
-    details = usage.get("prompt_tokens_details")
-    cached = _whole(details.get("cached_tokens")) if type(details) is dict else None
     if cached is not None:
         counts.cached = cached
 
@@ -203,7 +217,7 @@ class StreamMeter:
         return rest
 
 
-def _parse(data: bytes) -> dict[str, Any]:
+def parsed(data: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -213,12 +227,12 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 def _is_usage_chunk(data: bytes) -> bool:
     """The extra chunk of `include_usage`: counts, and an empty `choices`."""
-    value = _parse(data)
+    value = parsed(data)
     return type(value.get("usage")) is dict and value.get("choices") == []
 
 
 def error_code(data: bytes) -> str | None:
-    error = _parse(data).get("error")
+    error = parsed(data).get("error")
     if error is None:
         return None
     code = error.get("code") if type(error) is dict else None
@@ -227,7 +241,7 @@ def error_code(data: bytes) -> str | None:
 
 def _has_token(data: bytes) -> bool:
     """Whether a chunk carries something generated: text, reasoning, a tool call."""
-    choices = _parse(data).get("choices")
+    choices = parsed(data).get("choices")
     if type(choices) is not list:
         return False
     for choice in choices:

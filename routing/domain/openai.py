@@ -13,26 +13,16 @@ from typing import Any
 import orjson
 
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain import jsonbytes, media
+from routing.domain import jsonbytes
 from routing.domain.bodies import CONTENT, refused, wrong
-from routing.domain.endpoints import ENDPOINTS, TOKENIZE
+from routing.domain.endpoints import ENDPOINTS, TOKENIZE, Shape
+from routing.domain.media import fetched
 from routing.domain.snapshot import ModelEntry
 
 MOST_CHOICES = 128
 """Largest `n`, as at OpenAI; engines allow thousands, each a sequence of its own in memory."""
 SHOWN_NAME = 200
 """Characters of a client's model name that an error message repeats."""
-
-_TYPES = {
-    Kind.UNAUTHORIZED: "authentication_error",
-    Kind.FORBIDDEN: "permission_error",
-    Kind.LIMITED: "rate_limit_error",
-    Kind.UNAVAILABLE: "server_error",
-    Kind.UPSTREAM: "server_error",
-    Kind.TIMEOUT: "server_error",
-    Kind.INTERNAL: "server_error",
-    Kind.LOOP: "server_error",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,10 +98,10 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
     return Ask(
         model=model,
         stream=bool(stream),
-        include_usage=bool(wants),
+        include_usage=bool(wants) or ENDPOINTS[endpoint].shape is not Shape.OPENAI,  # those always have it
         has_stream_options="stream_options" in value,
         has_lora="lora" in value,
-        fetched=media.fetched(value),
+        fetched=fetched(endpoint, value),
         **_tokenized(value) if endpoint == TOKENIZE else {},
     )
 
@@ -159,13 +149,6 @@ def model_not_found(name: str) -> Refused:
         f"The model '{name[:SHOWN_NAME]}' does not exist or this key has no access to it: GET /v1/models lists what it may use.",
         param="model",
     )
-
-
-def error_body(error: Refused) -> bytes:
-    """`{"error": {"message", "type", "code", "param"}}`, plus the refusal's further facts."""
-    kind = _TYPES.get(error.kind, "invalid_request_error")
-    shape = {"message": error.message, "type": kind, "code": error.code, "param": error.param}
-    return orjson.dumps({"error": {**error.extra, **shape}})
 
 
 def model_object(entry: ModelEntry, said: Mapping[str, Any]) -> dict[str, Any]:

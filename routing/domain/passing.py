@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 
+from routing.domain.endpoints import Shape
 from routing.domain.meter import Counts, error_code
 
-_KEPT = 16
+_KEPT = 32
 """Bytes that are kept of an unfinished event: longer than the words that are looked for."""
-_ERROR = re.compile(rb'(?:^|\n)data: ?(\{"error".*)')
+_ERROR = re.compile(rb'(?:^|\n)data: ?(\{"(?:error"|type": ?"error").*)')
+_ENDS = {
+    Shape.OPENAI: re.compile(rb"\[DONE\]"),
+    Shape.ANTHROPIC: re.compile(rb'message_stop"'),
+    Shape.RESPONSES: re.compile(rb'response\.(?:completed|incomplete|failed)"'),
+}
+"""What a stream says last. Within a text the quote would be escaped."""
 
 
 class PassMeter:
@@ -16,11 +23,12 @@ class PassMeter:
 
     counts: Counts | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape = Shape.OPENAI) -> None:
+        self._end = _ENDS[shape]
         self.first_token_at: float | None = None
         """When the first event came that says anything; comments do not."""
         self.done = False
-        """`[DONE]` was seen."""
+        """The last event was seen."""
         self.error: str | None = None
         """Code of an error event that has passed: whoever sent it has said how the stream ends."""
         self._tail = b""  # of an event that is unfinished
@@ -33,7 +41,7 @@ class PassMeter:
     def feed(self, piece: bytes, now: float) -> bytes:
         data = self._tail + piece if self._tail else piece
         self._tail = b"" if data.endswith((b"\n\n", b"\r\n\r\n")) else data[-_KEPT:]
-        if b"[DONE]" in data:
+        if self._end.search(data) is not None:
             self.done = True
         elif b'"error"' in data and self.error is None and (found := _ERROR.search(data)) is not None:
             self.error = error_code(found[1]) or "engine_error"

@@ -16,7 +16,7 @@ import orjson
 
 from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.endpoints import PATHS
+from routing.domain.endpoints import PATHS, shape_of
 from routing.domain.records import Outcome, UsageRecord
 from routing.domain.tenancy import Holder
 from routing.domain.way import stopped
@@ -260,7 +260,7 @@ def _not_allowed(method: str) -> Work:
         used, path = exchange.scope["method"], exchange.scope["path"]
         exchange.code, exchange.outcome = "method_not_allowed", Outcome.REFUSED
         error = Refused(Kind.INVALID, "method_not_allowed", f"{path[:200]} does not take {used}: use {method}.")
-        _, headers, body = render(error)
+        _, headers, body = render(error, shape_of(exchange.endpoint))
         await exchange.answer(405, [*headers, (b"allow", method.encode())], body)
 
     return work

@@ -1,4 +1,5 @@
-"""Bearer to key: `Authorization: Bearer sk-llmgw-...` is hashed and looked up in the snapshot. No other header counts.
+"""Bearer to key: `Authorization: Bearer sk-llmgw-...` is hashed and looked up in the snapshot. No other header counts, but
+`x-api-key` where Anthropic's clients ask, and where there is no Authorization.
 
 Revoked keys are not in the snapshot; an expired one is refused by the time of now. All of these look the same. A gateway
 that has no snapshot yet knows no key at all and says that, so that nobody throws a good key away.
@@ -10,10 +11,21 @@ import hashlib
 from collections.abc import Mapping
 
 from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.endpoints import Shape, shape_of
 from routing.domain.tenancy import Holder
+from routing.gateway.exchange import Exchange
 
 LONGEST_KEY = 512
 """Bytes; ours have 52. What is longer is not hashed."""
+
+
+def authorization(exchange: Exchange) -> bytes | None:
+    """The Authorization header, or what stands for it."""
+    given = exchange.authorization
+    if given is None and shape_of(exchange.endpoint) is Shape.ANTHROPIC:
+        keys: list[bytes] = [value for name, value in exchange.scope["headers"] if name == b"x-api-key"]
+        return b"Bearer " + keys[0] if keys else None
+    return given
 
 
 def identify(authorization: bytes | None, keys: Mapping[str, Holder], *, known: bool, now: float) -> Holder:

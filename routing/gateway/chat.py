@@ -14,7 +14,7 @@ from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
 from routing.domain.way import HANDED
 from routing.gateway import hop
-from routing.gateway.auth import identify
+from routing.gateway.auth import authorization, identify
 from routing.gateway.dispatch import Cloud, Dispatch, Place
 from routing.gateway.errors import from_node, from_upstream
 from routing.gateway.exchange import Exchange
@@ -59,7 +59,7 @@ class Generate:
         if exchange.caller is None:
             view = parts.table.view
             exchange.key = identify(
-                exchange.authorization, view.keys, known=bool(view.version), now=exchange.started_at
+                authorization(exchange), view.keys, known=bool(view.version), now=exchange.started_at
             )
             exchange.record_id = new_id("rec")
         body = await self._read(exchange)

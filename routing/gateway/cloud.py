@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
-import orjson
-
 from catalog.domain.providers import plain_key
 from cluster.domain.modules import Module
 from llmgw_site.lib.config import Config
@@ -26,6 +24,8 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.sealing import WrongSecret
 from routing.domain.choose import Route
+from routing.domain.endpoints import shape_of
+from routing.domain.envelopes import body_of
 from routing.domain.openai import Ask, engine_error
 from routing.domain.outgoing import Outgoing, outgoing
 from routing.domain.snapshot import ProviderEntry
@@ -204,7 +204,7 @@ def _trusting() -> ssl.SSLContext:
 
 
 async def _error(exchange: Exchange, response: Response, *, model: str, key: str) -> None:
-    """A provider's error answer, in OpenAI's shape and with its status; see `Cloud.answer` for the exceptions."""
+    """A provider's error answer, in the endpoint's shape and with its status; see `Cloud.answer` for the exceptions."""
     status = response.status
     told = await read_error(response)
     if status in (401, 403):
@@ -220,7 +220,7 @@ async def _error(exchange: Exchange, response: Response, *, model: str, key: str
     if key:
         told = told.replace(key.encode(), b"[provider key]")
     error = engine_error(status, told, secret=key, who="provider")
-    body = orjson.dumps({"error": error})
+    body = body_of(status, error, shape_of(exchange.endpoint))
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     headers += [item for item in response.headers if item[0] == b"retry-after"]
     await send_error(exchange, status, headers, body, code=error["code"])

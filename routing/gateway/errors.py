@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
-from routing.domain.openai import error_body
+from routing.domain.endpoints import Shape
+from routing.domain.envelopes import error_body
 from routing.gateway.response import Broken, TooSlow, UpstreamError
 
 JSON = (b"content-type", b"application/json")
@@ -13,9 +14,9 @@ JSON = (b"content-type", b"application/json")
 Headers = list[tuple[bytes, bytes]]
 
 
-def render(error: Refused) -> tuple[int, Headers, bytes]:
+def render(error: Refused, shape: Shape = Shape.OPENAI) -> tuple[int, Headers, bytes]:
     """Status, headers (without the request id) and body of a refusal."""
-    body = error_body(error)
+    body = error_body(error, shape)
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))

@@ -11,11 +11,14 @@ from typing import Any, Protocol
 
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Refused
+from routing.domain.endpoints import shape_of
+from routing.domain.envelopes import error_body, error_event
 from routing.domain.meter import Counts, StreamMeter
-from routing.domain.openai import Ask, error_body
+from routing.domain.named_meter import NamedMeter
+from routing.domain.openai import Ask
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
-from routing.domain.sse import COMMENT, error_event
+from routing.domain.sse import COMMENT
 from routing.domain.tenancy import Holder
 from routing.gateway.callers import Caller
 from routing.gateway.errors import Headers, render
@@ -125,7 +128,7 @@ class Exchange:
         self.inner_queue_s: float | None = None  # that it waited at the nodes behind this one
         self.forwarded_at: float | None = None
         self.first_token_at: float | None = None
-        self.meter: StreamMeter | PassMeter | None = None
+        self.meter: StreamMeter | NamedMeter | PassMeter | None = None
         self.counts: Counts | None = None
         self.status = 0
         self.code = ""
@@ -245,14 +248,14 @@ class Exchange:
         self.over, self.code = True, error.code
         self.outcome = Outcome.FAILED if forwarded else Outcome.REFUSED
         if not self.started:  # 1
-            status, headers, body = render(error)
+            status, headers, body = render(error, shape_of(self.endpoint))
             await self.answer(status, headers, body)
         elif self.pings:  # 2
             between = b"" if self.meter is None or self.meter.at_boundary else b"\n\n"
-            body = error_body(error)
+            body = error_body(error, shape_of(self.endpoint))
             if self.redact is not None:
                 body = self.redact.text(body)
-            await self._piece(between + error_event(body))
+            await self._piece(between + error_event(body, shape_of(self.endpoint)))
 
     def silent(self, now: float, bound: float) -> bool:
         """Whether it is time for a comment, `bound` being the seconds that a client waits for one.

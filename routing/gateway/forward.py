@@ -9,24 +9,24 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import orjson
-
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import media
 from routing.domain.choose import Seat
+from routing.domain.endpoints import Shape, shape_of
+from routing.domain.envelopes import body_of, error_event
 from routing.domain.meter import BodyMeter, StreamMeter
+from routing.domain.named_meter import NamedMeter
 from routing.domain.openai import engine_error
 from routing.domain.outgoing import Outgoing
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
-from routing.domain.sse import error_event
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
 from routing.gateway.protocol import DirectWriter, direct_writer, send_head_with_body
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
 
-Meter = StreamMeter | PassMeter
+Meter = StreamMeter | NamedMeter | PassMeter
 
 ERROR_BODY = 64 << 10
 """Bytes of an engine's error answer that are read; more of it is not needed to say what is wrong."""
@@ -119,11 +119,15 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers) -> N
     Who counts is the gateway that the client asked; for the others an event stream is only to be ended properly.
     """
     assert exchange.ask is not None
-    if exchange.caller is None:
-        redact = None if exchange.redact is None else exchange.redact.text
-        meter: Meter = StreamMeter(strip=not exchange.ask.include_usage, redact=redact)
+    meter: Meter
+    shape = shape_of(exchange.endpoint)
+    redact = None if exchange.redact is None else exchange.redact.text
+    if exchange.caller is not None:
+        meter = PassMeter(shape)
+    elif shape is Shape.OPENAI:
+        meter = StreamMeter(strip=not exchange.ask.include_usage, redact=redact)
     else:
-        meter = PassMeter()
+        meter = NamedMeter(shape, redact=redact)
     exchange.meter = meter
     exchange.counts = meter.counts
     if not exchange.started:
@@ -138,7 +142,7 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers) -> N
             await _relay(exchange, response, meter)
         rest = meter.finish()
         if not meter.done and meter.error is None:
-            raise Broken("the stream ended without [DONE]", headers_received=True)
+            raise Broken("the stream ended without its last event", headers_received=True)
         exchange.code = meter.error or ""
         await exchange.finish(rest)
     except UpstreamError:
@@ -190,7 +194,7 @@ async def read_error(response: Response, *, whole: bool = False) -> bytes:
 
 
 async def _error(exchange: Exchange, response: Response, *, secret: str) -> None:
-    """An engine's error answer, in OpenAI's shape and with its status.
+    """An engine's error answer, in the endpoint's shape and with its status.
 
     1. 401, 403   our own key was refused, which is no fault of the client's: 502
     2. below 400  no answer to such a request: 502
@@ -206,7 +210,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
         raise Refused(Kind.UPSTREAM, "engine_broken", f"The engine answered with the unexpected status {status}.")
     error = engine_error(status, told, secret=secret)
     status, error = media.told(status, error)  # 3
-    body = orjson.dumps({"error": error})
+    body = body_of(status, error, shape_of(exchange.endpoint))
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     headers += [(name, value) for name, value in response.headers if name.lower() == b"retry-after"]
     await send_error(exchange, status, headers, body, code=error["code"])
@@ -219,6 +223,8 @@ async def send_error(exchange: Exchange, status: int, headers: Headers, body: by
         if exchange.redact is not None:
             body = exchange.redact.text(body)
         exchange.over = True
-        await exchange.send({"type": "http.response.body", "body": error_event(body), "more_body": True})
+        await exchange.send(
+            {"type": "http.response.body", "body": error_event(body, shape_of(exchange.endpoint)), "more_body": True}
+        )
         return
     await exchange.answer(status, headers, body)

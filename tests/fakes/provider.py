@@ -69,9 +69,9 @@ class Provider(ScriptedEngine):
             return 404, "model_not_found", f"The model {seen.json.get('model')} does not exist."
         return None
 
-    async def _stream(self, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
+    async def _stream(self, seen: Seen, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
         if not script.gzip:
-            await super()._stream(ask, script, writer)
+            await super()._stream(seen, ask, script, writer)
             return
         head = [["Content-Type", "text/event-stream"], ["Transfer-Encoding", "chunked"], ["Content-Encoding", "gzip"]]
         writer.write(_head(200, head))

@@ -160,7 +160,7 @@ class ScriptedEngine:
             raise ConnectionResetError
         ask = seen.json
         if ask.get("stream") and script.status == 200 and script.body is None:
-            await self._stream(ask, script, writer)
+            await self._stream(seen, ask, script, writer)
         else:
             await self._whole(seen, ask, script, writer)
 
@@ -181,14 +181,14 @@ class ScriptedEngine:
         writer.write(body)
         await writer.drain()
 
-    async def _stream(self, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
+    async def _stream(self, seen: Seen, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
         head = [["Content-Type", "text/event-stream"], ["Transfer-Encoding", "chunked"], *script.headers]
         writer.write(_head(200, head))
         await writer.drain()
         await asyncio.sleep(script.head_silent)
         if script.ping:
             await _chunk(writer, b": ping" + script.line_end.encode() * 2, script)
-        for event in _events(ask, script):
+        for event in _named(seen, script) if seen.path in NAMED else _events(ask, script):
             if event == RESET:
                 _reset(writer)
                 raise ConnectionResetError
@@ -201,6 +201,11 @@ class ScriptedEngine:
 
 
 RESET = object()
+NAMED = {
+    "/v1/messages": ("content_block_delta", "message_stop"),
+    "/v1/responses": ("response.output_text.delta", "response.completed"),
+}
+"""Paths whose streams have named events: the one that brings a token, and the last."""
 
 
 def _script(seen: Seen) -> Script:
@@ -211,6 +216,38 @@ def _script(seen: Seen) -> Script:
         if isinstance(wish, dict):
             return Script(**{item.name: wish[item.name] for item in fields(Script) if item.name in wish})
     return Script()
+
+
+def _named(seen: Seen, script: Script) -> Any:
+    """As `_events`, in named events: what llmgw reads of them."""
+    token, last = NAMED[seen.path]
+    anthropic = seen.path == "/v1/messages"
+
+    def event(kind: str, **more: Any) -> str:
+        return f"event: {kind}\ndata: {json.dumps({'type': kind, **more})}\n\n"
+
+    if anthropic:
+        yield event("message_start", message={"usage": {"input_tokens": 7 - script.cached, "output_tokens": 1, "cache_read_input_tokens": script.cached}})  # fmt: skip
+    else:
+        yield event("response.created", response={"status": "in_progress"})
+    for number in range(script.tokens):
+        if number == script.die_after:
+            yield RESET
+        if number == script.cut_after:
+            return
+        if number == script.error_after:
+            yield event("error", error={"message": "boom", "type": "overloaded_error"})
+            return
+        text = f"t{number} "
+        yield event(token, delta={"type": "text_delta", "text": text} if anthropic else text)
+        if script.gap:
+            yield script.gap
+    if anthropic:
+        yield event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": script.tokens})
+        yield event(last)
+    else:
+        details = {"input_tokens_details": {"cached_tokens": script.cached}}
+        yield event(last, response={"usage": {"input_tokens": 7, "output_tokens": script.tokens, **details}})
 
 
 def _events(ask: Any, script: Script) -> Any:

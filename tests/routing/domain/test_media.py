@@ -17,7 +17,9 @@ DATA = "data:image/png;base64,iVBORw0KGgo="
 
 def of_part(part: Any) -> str:
     text = {"type": "text", "text": HOST}
-    return media.fetched({"messages": [{"role": "user", "content": HOST}, {"role": "user", "content": [text, part]}]})
+    return media.fetched(
+        CHAT, {"messages": [{"role": "user", "content": HOST}, {"role": "user", "content": [text, part]}]}
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import openai
 from routing.domain.endpoints import CHAT, PATHS
-from routing.domain.openai import Ask, engine_error, error_body, parse, upstream_body
+from routing.domain.envelopes import error_body
+from routing.domain.openai import Ask, engine_error, parse, upstream_body
 from tests.routing.domain.test_jsonbytes import OBJECTS
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"x"}]%b}'
