@@ -35,18 +35,17 @@ def look(path: str) -> tuple[AdapterFacts, int]:
 
 
 def _look_folder(folder: Path) -> tuple[AdapterFacts, int]:
-    config = None
+    config, name = None, CONFIG
     try:
-        with (folder / CONFIG).open("rb") as file:
-            config = _json(file.read(MAX_CONFIG))
-        with (folder / WEIGHTS).open("rb") as file:
-            source = weights.OpenFile(file.fileno())
+        with weights.opened(str(folder / name)) as handle:
+            config = _json(weights.OpenFile(handle).read(0, MAX_CONFIG))
+        name = WEIGHTS
+        with weights.opened(str(folder / name)) as handle:
+            source = weights.OpenFile(handle)
             header = safetensors.read_header(source)
             size = source.size
-    except OSError as error:
-        text = (
-            f"{folder} has no {Path(error.filename or CONFIG).name} that can be read: name the folder of a PEFT adapter"
-        )
+    except (OSError, Refused):
+        text = f"{folder} has no {name} that can be read: name the folder of a PEFT adapter"
         raise Refused(Kind.INVALID, "adapter_not_an_adapter", text, param="path") from None
     except safetensors.BadSafetensors as error:
         text = f"{folder / WEIGHTS} was refused. {error.message}"

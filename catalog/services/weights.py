@@ -105,7 +105,7 @@ def look_folder(path: str) -> Look:
     1. `weights_incomplete`    no config.json that can be read, or no *.safetensors
     """
     config = None
-    with contextlib.suppress(Refused, ValueError), _open(f"{path}/config.json") as handle:
+    with contextlib.suppress(Refused, ValueError), opened(f"{path}/config.json") as handle:
         read = OpenFile(handle).read(0, MAX_CONFIG + 1)
         config = parsed(read) if len(read) <= MAX_CONFIG else None
     files = sorted(str(file) for file in Path(path).glob("*.safetensors"))
@@ -124,14 +124,14 @@ def is_here(path: str) -> bool:
 
 def begin(path: str) -> None:
     """Refuse a file that does not begin as GGUF does: four bytes tell, before anything is done with the rest."""
-    with _open(path) as handle:
+    with opened(path) as handle:
         if os.pread(handle, len(MAGIC), 0) != MAGIC:
             raise _refused(path, BadGguf("gguf_not_gguf", "It does not begin with GGUF: it is no GGUF file."))
 
 
 def read(path: str) -> Header:
     """The GGUF header of one file. Raises Refused."""
-    with _open(path) as handle:
+    with opened(path) as handle:
         try:
             return read_header(OpenFile(handle))
         except BadGguf as error:
@@ -143,7 +143,8 @@ def read(path: str) -> Header:
 
 
 @contextmanager
-def _open(path: str) -> Iterator[int]:
+def opened(path: str) -> Iterator[int]:
+    """A regular file, for reading; nothing waits for a pipe. Raises Refused."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,16 @@ def test_vllm_reads_folders_and_takes_no_scale(tmp_path: Path, files: Path) -> N
     told = {item.engine: serve_of(view, item).adapters for item in view.profiles}
     assert told["llama.cpp"] == ()
     assert len(told["vllm"]) == 1
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_a_folder_with_a_pipe_in_place_of_a_file_is_refused_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+    model = a_model("deep", weights_path="/srv/deep", profile={"engine": "vllm", "memory": 1 << 30})
+    folder = peft(tmp_path / "lora")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    refused = refusal(model, path=str(folder))
+    assert (refused.code, f"has no {name} that can be read" in refused.message) == ("adapter_not_an_adapter", True)
 
 
 def test_an_adapter_of_the_registry_is_a_version_that_the_cluster_fetches(
