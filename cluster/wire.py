@@ -108,6 +108,7 @@ class ReplicaReport:
     in_flight: int = 0
     waiting: int | None = None  # of these in the engine's own queue, as it says itself; None: it does not
     last_used_at: float | None = None
+    wedged: int = 0  # times in a row that its engine was ready and then gave no token
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,7 +143,7 @@ class ReplicaOut(serializers.ModelSerializer[Replica]):
         fields = [
             "id", "model", "model_name", "profile", "profile_name", "node", "node_name", "slot", "generation", "run",
             "state", "state_since", "code", "message", "attempt", "why", "reserved", "memory", "cpu", "pid", "port",
-            "context", "slots", "in_flight", "started_at", "ready_at", "last_used_at", "created_at", "parts",
+            "context", "slots", "in_flight", "waiting", "started_at", "ready_at", "last_used_at", "created_at", "parts",
         ]  # fmt: skip
         read_only_fields = fields
 

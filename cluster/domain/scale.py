@@ -58,7 +58,7 @@ def load_of(model: ModelView, ready: Sequence[ReplicaView]) -> Load:
     return Load(
         ready=len(ready),
         in_flight=sum(item.in_flight for item in ready),
-        waiting=sum(max(0, item.in_flight - item.slots) for item in ready),
+        waiting=sum(max(item.waiting, item.in_flight - item.slots, 0) for item in ready),
         slots=sum(item.slots for item in ready),
         widest=max((item.slots for item in ready), default=0),
         capacity=sum(measured) if known else 0.0,

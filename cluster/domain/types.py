@@ -275,6 +275,8 @@ class ReplicaView:
     message: str = ""
     attempt: int = 0  # starts of this generation so far
     in_flight: int = 0  # requests that it works at or that wait in its engine
+    waiting: int = 0  # of these in its engine's own queue, as far as it says
+    wedged: int = 0  # times in a row that its engine was ready and then gave no token
     slots: int = 1  # requests that it works at at once
     grown: bool = False  # added under load, beyond the model's base
     proven: int = 0  # the attempt that became ready last; 0: none has
@@ -288,9 +290,11 @@ class ReplicaView:
     @property
     def failures(self) -> int:
         """Its starts in a row that failed. Those where nothing could be started (its file is not there yet) do not count,
-        and one that ended when it was ready had started."""
-        if self.state not in _TRYING or self.code in NOTHING_STARTED or self.code in HAD_STARTED:
+        and one that ended when it was ready had started; but one that gave no token then, again and again, is no use."""
+        if self.state not in _TRYING or self.code in NOTHING_STARTED:
             return 0
+        if self.code in HAD_STARTED:
+            return self.wedged
         begun = self.attempt - 1 if self.state is ReplicaState.STARTING else self.attempt
         return max(0, begun - self.proven)
 

@@ -63,6 +63,14 @@ class Replica(models.Model):
     card_memory = models.PositiveBigIntegerField(null=True, blank=True, help_text="Bytes that it has of its cards.")
     cpu = models.FloatField(null=True, blank=True, help_text="Cores that it kept busy in the last seconds.")
     in_flight = models.PositiveIntegerField(default=0)
+    waiting = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Requests of these in its engine's own queue, as the engine says; empty: it does not.",
+    )
+    wedged = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Times in a row that its engine was ready and then gave no token."
+    )
     last_used_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

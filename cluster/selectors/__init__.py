@@ -313,6 +313,8 @@ def replica_view(row: Replica) -> ReplicaView:
         message=row.message,
         attempt=row.attempt,
         in_flight=row.in_flight,
+        waiting=row.waiting or 0,
+        wedged=row.wedged,
         slots=row.slots or 1,
         grown=row.grown,
         proven=row.proven,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import socket
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -24,16 +22,15 @@ from cluster.models import Node, Replica
 from cluster.selectors import from_unix, mirror, unix
 from cluster.services import authority, equipment, fetch_reports, hearing, identity, members, parts, setup
 from cluster.services.locks import plan_lock
-from cluster.wire import Heartbeat, ReplicaReport, Wanted, WeightsReport, WireError, to_dict
+from cluster.services.reported import LONGEST_TEXT, NOTHING, count, observed, proven
+from cluster.wire import Heartbeat, ReplicaReport, Wanted, WeightsReport, to_dict
 from llmgw_site.lib import files
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 
 EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - asks, binds nothing
-_LOG_TAIL = 16_384
-"""Characters kept of a failed start's log."""
-_TEXT, _MOST, _MOST_CARDS = 1_000, 32, 256
-"""Characters of a sentence, sentences, and cards that are kept of a report: pages and decisions read all of them."""
+_MOST, _MOST_CARDS = 32, 256
+"""Sentences and cards that are kept of a report: pages and decisions read all of them."""
 _MOST_WEIGHTS, _PATH = 4096, 1024
 """Weights that are kept of a report, and characters of a path: what goes beyond stays unknown."""
 
@@ -198,7 +195,7 @@ def observe(
         rows = [row for row in rows if not selectors.parts.spans(row)]
     news = [row for row in rows if _observe(row, reports.get(row.id), node, now)]
     if node.fabric:
-        said = {key: (report, _observed(report)) for key, report in reports.items()}
+        said = {key: (report, observed(report)) for key, report in reports.items()}
         shared = parts.observe(node=node, said=said, now=now)
         rows += shared.rows
         news += shared.news
@@ -274,9 +271,9 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
         "boot_id": (call.boot if call else beat.boot_id)[:64],
         "call_counter": call.counter if call else None,
         "version": beat.version[:40],
-        "problems": [text[:_TEXT] for text in beat.problems[:_MOST]],
+        "problems": [text[:LONGEST_TEXT] for text in beat.problems[:_MOST]],
         "snapshot_version": beat.snapshot_version[:100],
-        "spool_records": _count(beat.spool_records),
+        "spool_records": count(beat.spool_records),
         "modules": members.kept(beat.modules),
         "roles": [role[:40] for role in beat.roles[: members.MOST_MODULES]],
         "map_version": beat.map_version[:100],
@@ -287,8 +284,8 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
         fields["engines"] = [
             {
                 "kind": item.kind[:40],
-                "version": item.version[:_TEXT],
-                "problem": item.problem[:_TEXT],
+                "version": item.version[:LONGEST_TEXT],
+                "problem": item.problem[:LONGEST_TEXT],
                 **({"spans": True} if item.spans else {}),
                 **({"architectures": [name[:64] for name in item.architectures[:1000]]} if item.architectures else {}),
             }
@@ -310,7 +307,7 @@ def _node_fields(beat: Heartbeat, call: signing.Call | None) -> dict[str, Any]:
 
 def _weights(told: tuple[WeightsReport, ...]) -> list[dict[str, Any]]:
     return [
-        {"path": item.path, "size": _count(item.size, most=2**63 - 1), "folder": item.folder}
+        {"path": item.path, "size": count(item.size, most=2**63 - 1), "folder": item.folder}
         for item in told[:_MOST_WEIGHTS]
         if len(item.path) <= _PATH
     ]
@@ -324,14 +321,14 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     3. not reported: nothing of it is there, so it has stopped if it shall not run, and is to come if it shall
     """
     if report is not None and report.generation == row.generation and report.state in REPLICA_REPORTED:  # 1
-        fields = {**_observed(report), "proven": _proven(report, row)}
+        fields = {**observed(report), "proven": proven(report, row)}
     elif report is not None:  # 2
         return False
     else:  # 3
         state = ReplicaState.PENDING if row.run else ReplicaState.STOPPED
         if row.state == state:
             return False
-        fields = {**_NOTHING, "state": state.value}
+        fields = {**NOTHING, "state": state.value}
     changed = {name: value for name, value in fields.items() if getattr(row, name) != value}
     if not changed:
         return False
@@ -355,7 +352,7 @@ def _observe(row: Replica, report: ReplicaReport | None, node: Node, now: float)
     return news
 
 
-_LOAD = ("in_flight", "last_used_at", "memory", "cpu")
+_LOAD = ("in_flight", "waiting", "last_used_at", "memory", "cpu")
 """What of a busy replica differs in every report."""
 
 
@@ -364,9 +361,19 @@ def _write_load(row: Replica, load: dict[str, Any]) -> None:
     seen = connection.ops.adapt_datetimefield_value(load["last_used_at"])
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE cluster_replica SET in_flight = %s, last_used_at = %s, memory = %s, cpu = %s "
+            "UPDATE cluster_replica SET in_flight = %s, waiting = %s, last_used_at = %s, memory = %s, cpu = %s "
             "WHERE id = %s AND generation = %s AND run = %s AND state = %s",
-            [load["in_flight"], seen, load["memory"], load["cpu"], row.id, row.generation, row.run, row.state],
+            [
+                load["in_flight"],
+                load["waiting"],
+                seen,
+                load["memory"],
+                load["cpu"],
+                row.id,
+                row.generation,
+                row.run,
+                row.state,
+            ],
         )
     for name, value in load.items():
         setattr(row, name, value)
@@ -392,52 +399,3 @@ def _tell(row: Replica, node: Node, fields: dict[str, Any]) -> None:
         after={"state": state, "code": fields.get("code", "")},
         why=str(fields.get("message", "")),
     )
-
-
-_NOTHING: dict[str, Any] = {"code": "", "message": "", "log_tail": "", "pid": None, "port": None, "started_at": None,
-                            "ready_at": None, "memory": None, "card_memory": None, "cpu": None, "in_flight": 0}  # fmt: skip
-
-
-def _proven(report: ReplicaReport, row: Replica) -> int:
-    """The attempt that became ready last. A node that counts anew, as after a restart of its agent, begins at none."""
-    if report.state in (ReplicaState.READY, ReplicaState.DRAINING):
-        return _count(report.attempt) or 0
-    return row.proven if report.attempt >= row.proven else 0
-
-
-def _observed(report: ReplicaReport) -> dict[str, Any]:
-    return {
-        "state": report.state,
-        "code": report.code[:64],
-        "message": report.message[:_TEXT],
-        "log_tail": report.log_tail[-_LOG_TAIL:],
-        "attempt": _count(report.attempt),
-        "pid": _count(report.pid),
-        "port": _count(report.port),
-        "started_at": _time(report.started_at),
-        "ready_at": _time(report.ready_at),
-        "context": _count(report.context),
-        "slots": _count(report.slots),
-        "memory": _count(report.memory, most=2**63 - 1),
-        "card_memory": _count(report.card_memory, most=2**63 - 1),
-        "cpu": _cores(report.cpu),
-        "in_flight": _count(report.in_flight),
-        "last_used_at": _time(report.last_used_at),
-    }
-
-
-def _count(value: int | None, *, most: int = 2**31 - 1) -> int | None:
-    """What a column can hold of a figure."""
-    return None if value is None else min(max(0, value), most)
-
-
-def _cores(value: float | None) -> float | None:
-    """Hundredths: an idle engine is 0.0 every time, so that its row is left alone. What is no number is not known."""
-    return None if value is None or not math.isfinite(value) else round(min(max(0.0, value), 2.0**31), 2)
-
-
-def _time(seconds: float | None) -> datetime | None:
-    try:
-        return None if seconds is None else from_unix(seconds)
-    except (ValueError, OverflowError, OSError):
-        raise WireError(f"{seconds!r} is no time") from None

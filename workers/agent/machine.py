@@ -127,6 +127,7 @@ class Machine:
             if before is None or (before.generation, before.run) != (item.generation, item.run):
                 # asked anew: what went wrong before does not count against it
                 replica.failures, replica.retry_at, replica.final, replica.ended = 0, 0.0, False, False
+                replica.wedged = 0
                 replica.attempt = replica.attempt if before and before.generation == item.generation else 0
                 if replica.process is None or replica.process.generation != item.generation:
                     replica.code = replica.message = replica.log_tail = ""
@@ -178,7 +179,8 @@ class Machine:
         replica.process = None
         if process.phase is Phase.ENDING and process.ending is None:
             return  # as we wished
-        if process.ready_at is not None and now - process.ready_at >= self.rules.stable_after:
+        replica.wedged = replica.wedged + 1 if process.ending and process.ending[0] == proof.WEDGED else 0
+        if process.ready_at is not None and now - process.ready_at >= self.rules.stable_after and not replica.wedged:
             replica.failures = 0
         replica.failures += 1
         replica.log_tail = event.log_tail
@@ -198,6 +200,8 @@ class Machine:
             return
         if event.deep and process.phase in (Phase.READY, Phase.DRAINING):  # it may be wanted again while it drains
             proof.heard(process, self.rules, event.verdict, now)
+            if event.verdict is Verdict.READY:
+                self.replicas[event.replica_id].wedged = 0
             return
         process.asked_at = None
         process.context, process.slots = event.context or process.context, event.slots or process.slots
@@ -344,8 +348,8 @@ class Machine:
         proof.judge(process, self.rules, now)
         if proof.wedged(process, self.rules):
             message = "The engine says that it is well, but not one token came out of it; it was replaced."
-            process.ending = ("engine_wedged", message)
-            self._end(replica, process, now, cause="engine_wedged")
+            process.ending = (proof.WEDGED, message)
+            self._end(replica, process, now, cause=proof.WEDGED)
             return
         if process.asked_at is None and now >= process.next_probe:
             process.probe_pause = self.rules.probe_ready if process.silent == 0 else self.rules.probe_longest

@@ -10,6 +10,8 @@ from __future__ import annotations
 from workers.agent.events import Verdict
 from workers.agent.state import Process, Rules
 
+WEDGED = "engine_wedged"
+
 
 def due(process: Process, rules: Rules, now: float) -> bool:
     """Whether it is time to ask for a token.

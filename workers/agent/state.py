@@ -104,6 +104,7 @@ class Replica:
     wanted: WantedReplica | None = None
     process: Process | None = None
     failures: int = 0  # unexpected ends in a row
+    wedged: int = 0  # of these the last ones, of an engine that was ready and gave no token
     attempt: int = 0  # starts of this generation
     retry_at: float = 0.0
     code: str = ""

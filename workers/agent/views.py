@@ -121,6 +121,7 @@ def reports(replicas: Iterable[Replica], rules: Rules) -> tuple[ReplicaReport, .
                 in_flight=load.in_flight if load else 0,
                 waiting=load.waiting if load else None,
                 last_used_at=replica.last_used_at,
+                wedged=replica.wedged,
             )
         )
     return tuple(out)

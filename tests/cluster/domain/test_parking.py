@@ -47,7 +47,9 @@ def at(world: World) -> Standing:
         ({"attempt": 5, "proven": 3}, 2),
         ({"attempt": 3, "proven": 3, "code": "engine_died"}, 0),  # it was ready, and died
         ({"attempt": 9, "code": "engine_died"}, 0),  # that it was ready in between was never reported
-        ({"attempt": 9, "code": "engine_wedged", "state": ReplicaState.STARTING}, 0),
+        ({"attempt": 9, "code": "engine_wedged", "state": ReplicaState.STARTING}, 0),  # of before it was counted
+        ({"attempt": 9, "code": "engine_wedged", "wedged": 1, "state": ReplicaState.STARTING}, 1),
+        ({"attempt": 9, "proven": 9, "code": "engine_wedged", "wedged": 5, "state": ReplicaState.BACKOFF}, 5),
         ({"attempt": 1, "proven": 3}, 0),
         ({"attempt": 7, "code": "weights_missing"}, 0),  # nothing was started
         ({"attempt": 7, "code": "card_missing"}, 0),

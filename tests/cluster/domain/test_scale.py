@@ -55,6 +55,14 @@ def test_pressed_means_that_one_request_or_more_waits_for_each_ready_replica(
     assert load_of(MODEL, ready).pressed is pressed
 
 
+def test_what_waits_in_an_engines_own_queue_presses_too() -> None:
+    """As when the cache of vLLM is full before its slots are."""
+    full = replace(one(), in_flight=30, slots=256, waiting=10)
+    assert load_of(MODEL, [full]).waiting == 10
+    assert load_of(MODEL, [full]).pressed
+    assert load_of(MODEL, [replace(full, waiting=0, in_flight=260)]).waiting == 4
+
+
 def test_a_model_without_a_ready_replica_is_not_pressed() -> None:
     assert not load_of(MODEL, []).pressed
 

@@ -268,3 +268,28 @@ def test_f60_figures_of_a_gateway_that_went_count_no_longer(bench: Bench) -> Non
         load(bench, 0.0)
     bench.say(GatewayGone())
     assert bench.machine.replicas[R].process.moved_at is None  # type: ignore[union-attr]
+
+
+def test_f60_engines_that_wedge_in_a_row_are_counted_and_pauses_grow_until_one_gives_a_token(bench: Bench) -> None:
+    launch = bench.ready()
+    for count in range(1, 5):
+        while not any(isinstance(item, Signal) for item in bench.out):
+            bench.tick(1)
+            if any(isinstance(item, Probe) and not item.deep for item in bench.out):
+                bench.probed(launch, Verdict.READY)
+        bench.exited(launch)
+        assert (bench.report.code, bench.report.wedged) == ("engine_wedged", count)
+        assert bench.state == ("backoff" if count >= 3 else "starting")
+        while not any(isinstance(item, Spawn) for item in bench.out):
+            bench.tick(1)
+        launch = bench.spawned()
+        bench.tick(0.2)
+        bench.probed(launch, Verdict.READY)
+        bench.probed(launch, Verdict.READY, deep=True, context=512, slots=2)
+        assert (bench.state, bench.report.wedged) == (
+            "ready",
+            count,
+        )  # the token that makes it ready proves nothing more
+    wait_for_a_deep_look(bench, launch)
+    bench.probed(launch, Verdict.READY, deep=True)
+    assert bench.report.wedged == 0
