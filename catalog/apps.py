@@ -1,4 +1,4 @@
-"""Django's view of this app."""
+"""Django's view of this app: connects what follows for keys when users change."""
 
 from django.apps import AppConfig
 
@@ -6,3 +6,6 @@ from django.apps import AppConfig
 class CatalogConfig(AppConfig):
     name = "catalog"
     verbose_name = "Catalogue"
+
+    def ready(self) -> None:
+        from catalog.services import people  # noqa: F401

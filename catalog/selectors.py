@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
+from django.contrib.auth import get_user_model
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
@@ -41,19 +43,29 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 def key_views(*, now: datetime) -> tuple[KeyView, ...]:
-    """Every key that is neither revoked nor expired. One query."""
+    """Every text of a key that is neither revoked nor expired, and not of a user who was put out. One query.
+
+    A key that was rotated has two texts until the former one ends, which is no later than the key itself.
+    """
     rows = ApiKey.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now), revoked_at__isnull=True)
-    return tuple(
-        KeyView(
+    rows = rows.exclude(user__is_active=False).order_by("pk")
+    found: list[KeyView] = []
+    for row in rows:
+        view = KeyView(
             key_id=row.pk,
             sha256=row.sha256,
             prefix=row.prefix,
             project_id=row.project_id,
             models=None if row.models is None else tuple(row.models),
             expires_at=row.expires_at.timestamp() if row.expires_at else None,
+            user_id="" if row.user_id is None else str(row.user_id),
         )
-        for row in rows.order_by("pk")
-    )
+        found.append(view)
+        if row.former_sha256 and row.former_until and row.former_until > now:
+            ends = min(item for item in (row.former_until.timestamp(), view.expires_at) if item is not None)
+            former = dataclasses.replace(view, sha256=row.former_sha256, prefix=row.former_prefix, expires_at=ends)
+            found.append(former)
+    return tuple(found)
 
 
 def tenancy_views() -> tuple[ScopeView, ...]:
@@ -243,7 +255,7 @@ def projects() -> QuerySet[Project]:
 
 
 def keys() -> QuerySet[ApiKey]:
-    return ApiKey.objects.select_related("project__team__organisation")
+    return ApiKey.objects.select_related("project__team__organisation", "user")
 
 
 def admin_tokens() -> QuerySet[AdminToken]:
@@ -328,6 +340,14 @@ def find_scope(ref: str) -> Organisation | Team | Project:
         told = " and ".join(f"{row._meta.model_name}:{row.name} ({row.pk})" for row in exact)
         raise Refused(Kind.CONFLICT, "ambiguous_name", f"Several are named {ref!r}: write {told}; an id will do too.")
     return exact[0]
+
+
+def find_user(name: str) -> Any:
+    """The active user of this name. Raises Refused."""
+    user = get_user_model().objects.filter(username=name.replace("\x00", "\ufffd"), is_active=True).first()
+    if user is None:
+        raise Refused(Kind.INVALID, "invalid_value", f"user: there is no active user {name[:150]!r}.", param="user")
+    return user
 
 
 def only_project() -> Project:

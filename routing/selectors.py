@@ -103,6 +103,7 @@ def compile_snapshot(
                 project_id=key.project_id,
                 models=key.models,
                 expires_at=key.expires_at,
+                user=key.user_id,
             )
             for key in keys
         ),

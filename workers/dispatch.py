@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -17,7 +17,7 @@ from django.dispatch import receiver
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from catalog.signals import catalogue_changed
+from catalog.signals import catalogue_changed, secrets_revoked
 from cluster import signals
 from cluster.selectors import mirror
 from cluster.services import members
@@ -52,6 +52,12 @@ def catalogue_is_new(*, subject_kind: str = "", **kwargs: Any) -> None:
         _nudge_some(mirror.data_nodes())
     publish_snapshot()
     look_soon()
+
+
+@receiver(secrets_revoked)
+def secrets_are_revoked(*, hashes: Sequence[str] = (), **kwargs: Any) -> None:
+    """Connected gateways refuse them on the nudge alone, before a snapshot is made, given and read."""
+    nudges.send("revoked", revoked=hashes)
 
 
 @receiver(signals.observed)

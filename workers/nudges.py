@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
@@ -22,6 +22,8 @@ PATIENCE = 2.0
 """Seconds that sending may take; without a nudge nodes look by themselves at their next heartbeat."""
 PAUSE = 5.0
 """Seconds without an attempt after one that failed, so that an unreachable Valkey does not slow every change."""
+MOST_REVOKED = 5_000
+"""Texts of keys in one nudge, 0.35 MB: agents take no message of more than a megabyte."""
 MANY = 50
 """Nodes beyond which one message to all is cheaper than one to each."""
 FEW, PER_NODE = 100, 0.005
@@ -66,16 +68,23 @@ class _ToAll:
 _to_all = _ToAll()
 
 
-def send(reason: str, *, nodes: Collection[str] = (), removed: Collection[str] = ()) -> None:
-    """Nudge these nodes, or all. `removed`: ids of nodes that are out of the cluster from now on; that waits for nothing."""
+def send(
+    reason: str, *, nodes: Collection[str] = (), removed: Collection[str] = (), revoked: Sequence[str] = ()
+) -> None:
+    """Nudge these nodes, or all. `removed`: ids of nodes that are out of the cluster from now on; `revoked`: SHA-256 of texts of
+    keys that are worth nothing from now on. These two wait for nothing."""
     global _not_before
+    for first in range(MOST_REVOKED, len(revoked), MOST_REVOKED):
+        send(reason, revoked=revoked[first : first + MOST_REVOKED])
+    urgent = bool(removed or revoked)
     layer = get_channel_layer()
-    if layer is None or (time.monotonic() < _not_before and not removed):
+    if layer is None or (time.monotonic() < _not_before and not urgent):
         return
     groups = [node_group(node_id) for node_id in nodes] if 0 < len(nodes) <= MANY else [NODES_GROUP]
-    if groups == [NODES_GROUP] and not removed and not _to_all.now(reason):
+    if groups == [NODES_GROUP] and not urgent and not _to_all.now(reason):
         return
-    message = {"type": "node.nudge", "nudge": to_dict(Nudge(reason=reason, removed=tuple(removed)))}
+    told = Nudge(reason=reason, removed=tuple(removed), revoked=tuple(revoked[:MOST_REVOKED]))
+    message = {"type": "node.nudge", "nudge": to_dict(told)}
 
     async def tell() -> None:
         async with asyncio.timeout(PATIENCE):

@@ -12,7 +12,8 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth import get_user_model
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.admin import ModelAdmin
@@ -68,13 +69,12 @@ class _SecretPages(ServicePages):
 
     @action(description="Revoke selected", permissions=["revoke"])  # type: ignore[untyped-decorator]
     def revoke_selected(self, request: HttpRequest, queryset: Any) -> None:
-        rows = list(queryset.filter(revoked_at__isnull=True))
         with transaction.atomic():
-            for row in rows:
-                self.revoke(request, row)
-        messages.success(request, f"{len(rows)} revoked.")
+            count = self.revoke(request, list(queryset.filter(revoked_at__isnull=True)))
+        messages.success(request, f"{count} revoked.")
 
-    def revoke(self, request: HttpRequest, row: Any) -> None:
+    def revoke(self, request: HttpRequest, rows: list[Any]) -> int:
+        """Revoke these; how many that were."""
         raise NotImplementedError
 
     def show_once(self, request: HttpRequest, what: str, text: str) -> None:
@@ -86,7 +86,7 @@ class _SecretPages(ServicePages):
 class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = ApiKey
-        fields = ["project", "name", "models", "expires_at"]
+        fields = ["project", "name", "user", "models", "expires_at"]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -102,9 +102,11 @@ class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(ApiKey)
 class KeyPages(_SecretPages):
     form = KeyForm
-    list_display = ["name", "prefix", "project", "state", "created_at", "expires_at", "last_used_at"]
+    list_display = ["name", "text", "project", "user", "state", "created_at", "expires_at", "last_used_at"]
     list_filter: list[Any] = [_Live, "project"]
-    search_fields = ["name", "prefix", "id", "project__name"]
+    search_fields = ["name", "prefix", "former_prefix", "id", "project__name", "user__username"]
+    actions_detail = ["rotate"]
+    shown = ["id", "text", "created_by", "created_at", "rotated_at", "revoked_at", "last_used_at"]
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return selectors.keys()
@@ -120,12 +122,32 @@ class KeyPages(_SecretPages):
             name=data["name"],
             models=data["models"],
             expires_at=data["expires_at"],
+            user=data["user"],
         )
         obj.pk, obj.prefix = key.pk, key.prefix
         self.show_once(request, f"The API key {key.name}.", secret.text)
 
-    def revoke(self, request: HttpRequest, row: Any) -> None:
-        keys.revoke(actor=self.actor(request), key=row)
+    @display(description="text")  # type: ignore[untyped-decorator]
+    def text(self, row: ApiKey) -> str:
+        """Its beginning, and that of the former one while it is worth something: it is one key."""
+        if row.former_until and row.former_until > timezone.now():
+            return f"{row.prefix}…, until {row.former_until:%Y-%m-%d %H:%M} UTC also {row.former_prefix}…"
+        return f"{row.prefix}…"
+
+    def has_rotate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return bool(ModelAdmin.has_change_permission(self, request))
+
+    @action(description="Rotate", permissions=["rotate"])  # type: ignore[untyped-decorator]
+    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return redirect("console:key-rotate", object_id)
+
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name == "user":
+            kwargs["queryset"] = get_user_model().objects.filter(is_active=True)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def revoke(self, request: HttpRequest, rows: list[Any]) -> int:
+        return keys.revoke_all(actor=self.actor(request), keys=rows)
 
 
 class TokenForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -173,8 +195,10 @@ class TokenPages(_SecretPages):
         obj.pk, obj.prefix, obj.user = token.pk, token.prefix, token.user
         self.show_once(request, f"The admin token {token.name} of {token.user}.", secret.text)
 
-    def revoke(self, request: HttpRequest, row: Any) -> None:
-        tokens.revoke(actor=self.actor(request), token=row)
+    def revoke(self, request: HttpRequest, rows: list[Any]) -> int:
+        for row in rows:
+            tokens.revoke(actor=self.actor(request), token=row)
+        return len(rows)
 
     def _manages_all(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("catalog.manage_all_tokens"))

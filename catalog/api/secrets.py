@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from django.contrib.auth import get_user_model
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -12,7 +11,7 @@ from rest_framework.response import Response
 
 from catalog import selectors
 from catalog.api.rows import Rows, flag_filter, text_filter
-from catalog.api.serializers import KeyIn, KeyOut, NewKeyOut, NewTokenOut, TokenIn, TokenOut
+from catalog.api.serializers import KeyIn, KeyOut, NewKeyOut, NewTokenOut, RotateIn, TokenIn, TokenOut
 from catalog.services import keys, tokens
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -45,6 +44,7 @@ class Keys(_Secrets):
     queryset = selectors.keys()
     serializer_class = KeyOut
     noun = "key"
+    needs: ClassVar[dict[str, tuple[str, ...]]] = {"rotate": ("catalog.change_apikey",)}
 
     def filter_queryset(self, queryset: Any) -> Any:
         if self.action != "list":
@@ -63,8 +63,16 @@ class Keys(_Secrets):
         data = self.checked(KeyIn)
         ref = data.pop("project", None)
         project = selectors.find(selectors.projects(), ref, noun="project") if ref else selectors.only_project()
-        key, secret = keys.issue(actor=self.actor, project=project, **data)
+        name = data.pop("user", None)
+        user = selectors.find_user(name) if name else None
+        key, secret = keys.issue(actor=self.actor, project=project, user=user, **data)
         return Response({**KeyOut(key).data, "key": secret.text}, status=201)
+
+    @extend_schema(request=RotateIn, responses={200: NewKeyOut})
+    def rotate(self, request: Request, ref: str) -> Response:
+        """Another text for the key, shown this once. The present one stays valid for `grace` seconds: it is still one key."""
+        key, secret = keys.rotate(actor=self.actor, key=self.get_object(), **self.checked(RotateIn))
+        return Response({**KeyOut(key).data, "key": secret.text})
 
     def destroy(self, request: Request, ref: str) -> Response:
         keys.revoke(actor=self.actor, key=self.get_object())
@@ -114,9 +122,7 @@ class Tokens(_Secrets):
                 "You may make admin tokens for yourself only: leave `user` out.",
                 param="user",
             )
-        user = get_user_model().objects.filter(username=name, is_active=True).first()
-        if user is None:
-            raise Refused(Kind.INVALID, "invalid_value", f"user: there is no active user {name!r}.", param="user")
+        user = selectors.find_user(name)
         if user.is_superuser and not self.request.user.is_superuser:
             raise Refused(
                 Kind.FORBIDDEN, "permission_denied", "Only a superuser makes tokens for a superuser.", param="user"

@@ -11,6 +11,7 @@ from rest_framework import serializers
 
 from catalog.choices import CLASSES, ENGINES
 from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team, Version
+from catalog.services.keys import LONGEST_GRACE
 
 BIG = (1 << 63) - 1
 
@@ -92,6 +93,13 @@ class ProjectIn(ScopeIn):
 
 class KeyOut(serializers.ModelSerializer[ApiKey]):
     project_name = serializers.CharField(source="project.name", read_only=True)
+    user = serializers.CharField(
+        source="user.username",
+        read_only=True,
+        default=None,
+        allow_null=True,
+        help_text="Whose it is; null: the project's.",
+    )
     models = serializers.ListField(
         child=serializers.CharField(), allow_null=True, read_only=True, help_text="Models it may use; null: all."
     )
@@ -99,8 +107,8 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
     class Meta:
         model = ApiKey
         fields = [
-            "id", "name", "prefix", "project", "project_name", "models", "created_by", "created_at", "expires_at",
-            "revoked_at", "last_used_at",
+            "id", "name", "prefix", "project", "project_name", "user", "models", "created_by", "created_at", "expires_at",
+            "former_prefix", "former_until", "rotated_at", "revoked_at", "last_used_at",
         ]  # fmt: skip
         read_only_fields = fields
 
@@ -122,6 +130,21 @@ class KeyIn(Strict):
         child=serializers.CharField(max_length=128), allow_null=True, required=False, max_length=1000
     )
     expires_at = serializers.DateTimeField(allow_null=True, required=False)
+    user = serializers.CharField(
+        max_length=150,
+        allow_null=True,
+        required=False,
+        help_text="Name of the user whose key it is; null: the project's.",
+    )
+
+
+class RotateIn(Strict):
+    grace = serializers.FloatField(
+        min_value=0,
+        max_value=LONGEST_GRACE,
+        help_text="Seconds that the present text goes on to be valid; 0: it ends now.",
+    )
+    why = serializers.CharField(max_length=1000, required=False, allow_blank=True, help_text="For the event.")
 
 
 class TokenOut(serializers.ModelSerializer[AdminToken]):

@@ -47,6 +47,7 @@ urlpatterns = [
     path("projects", Projects.as_view(LIST), name="projects"),
     path("projects/<ref:ref>", Projects.as_view(ITEM), name="project"),
     path("keys", Keys.as_view(LIST), name="keys"),
+    path("keys/<ref:ref>/rotate", Keys.as_view({"post": "rotate"}), name="key-rotate"),
     path("keys/<ref:ref>", Keys.as_view(SECRET), name="key"),
     path("tokens", Tokens.as_view(LIST), name="tokens"),
     path("tokens/<ref:ref>", Tokens.as_view(SECRET), name="token"),

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class KeyView:
-    """A key that is worth something now."""
+    """A text of a key that is worth something now."""
 
     key_id: str
     sha256: str
@@ -17,6 +17,7 @@ class KeyView:
     project_id: str
     models: tuple[str, ...] | None  # names it may use; None: all
     expires_at: float | None
+    user_id: str = ""  # whose it is; empty: the project's
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models as db
 from django.db.models import Q
 
@@ -10,7 +11,10 @@ from catalog.models.scopes import Project
 
 
 class ApiKey(db.Model):
-    """A key by its hash; its text was shown once. A revoked key stays as a row, so that usage keeps its name."""
+    """A key by its hash; its text was shown once. A revoked key stays as a row, so that usage keeps its name.
+
+    A key that was rotated has another text; the former one opens the same until its time is over.
+    """
 
     id = id_field("key")
     project = db.ForeignKey(Project, on_delete=db.PROTECT, related_name="keys")
@@ -20,6 +24,24 @@ class ApiKey(db.Model):
     models = db.JSONField(
         "models", null=True, blank=True, default=None, help_text="Names of the models it may use; empty: all."
     )
+    user = db.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=db.SET_NULL,
+        related_name="api_keys",
+        help_text="Whose key it is, if it is one person's: revoked when that person is put out. Empty: the project's.",
+    )
+    former_sha256 = db.CharField(
+        "SHA-256 of the former text", max_length=64, null=True, unique=True, default=None, editable=False
+    )
+    former_prefix = db.CharField(
+        max_length=20, blank=True, editable=False, help_text="First characters of the former text."
+    )
+    former_until = db.DateTimeField(
+        null=True, blank=True, editable=False, help_text="The former text is refused from then on."
+    )
+    rotated_at = db.DateTimeField(null=True, blank=True, editable=False)
     created_by = db.CharField(max_length=200, editable=False)
     created_at = db.DateTimeField(auto_now_add=True)
     expires_at = db.DateTimeField(null=True, blank=True, help_text="Refused from then on; empty: never.")

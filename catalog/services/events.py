@@ -10,7 +10,7 @@ from django.db.models import Count, Q
 
 from catalog.models import Event
 
-SECRETS = frozenset({"sha256", "password", "sealed_private_key", "sealed_ca_key", "sealed_key"})
+SECRETS = frozenset({"sha256", "former_sha256", "password", "sealed_private_key", "sealed_ca_key", "sealed_key"})
 """Columns that never stand in an event, whatever a caller passes."""
 
 DECISIONS = 2_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets as dice
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -13,6 +14,7 @@ from django.utils import timezone
 from catalog.domain import keys as secrets
 from catalog.models import AdminToken
 from catalog.services import rows
+from catalog.signals import secrets_revoked
 from llmgw_site.lib.errors import Kind, Refused
 
 TOUCH_EVERY = timedelta(minutes=1)
@@ -43,6 +45,7 @@ def issue(*, actor: str, user: Any, name: str, days: float = 90.0) -> tuple[Admi
 def revoke(*, actor: str, token: AdminToken, why: str = "") -> AdminToken:
     """From now on the token is refused. A second time changes nothing."""
     if rows.lock(token).revoked_at is None:
+        transaction.on_commit(partial(secrets_revoked.send_robust, sender=AdminToken, hashes=(token.sha256,)))
         message = f"admin token {token.name} ({token.prefix}…) revoked"
         rows.change(token, {"revoked_at": timezone.now()}, actor=actor, kind="token_revoked", message=message, why=why)
     return token

@@ -24,7 +24,7 @@ def find_live(client: Api, path: str, ref: str, *, noun: str) -> dict[str, Any]:
     found = (
         [row for row in rows if row["id"] == ref]
         or [row for row in live if row["name"] == ref]
-        or [row for row in live if row["prefix"] == ref]
+        or [row for row in live if ref in (row["prefix"], row.get("former_prefix") or None)]
     )
     if not found:
         raise CliError(ExitCode.NOT_FOUND, f"there is no live {noun} {ref!r}; `llmgw {noun} list` shows them")

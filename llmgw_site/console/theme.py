@@ -32,6 +32,7 @@ MAY_REMOVE_WEIGHTS = ("catalog.delete_version",)
 MAY_UPDATE_MODELS = ("catalog.change_model", "cluster.add_job", "cluster.view_job")
 MAY_SEE_QUOTAS = ("catalog.view_quota",)
 MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delete_quota")
+MAY_ROTATE_KEYS = ("catalog.view_apikey", "catalog.change_apikey")
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
 """Chatting issues a key of the OpenAI endpoint, so it asks for the permission to issue keys."""
 

@@ -49,6 +49,11 @@ class Config(Variables):
         return self.data / "cluster" / "snapshot.json"
 
     @property
+    def revoked_file(self) -> Path:
+        """Keys that were revoked since the snapshot, as nudges said."""
+        return self.data / "cluster" / "revoked.json"
+
+    @property
     def engines_file(self) -> Path:
         return self.data / "cluster" / "engines.json"
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster.wire import EnginesFile, LocalEngine
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.adapters import adapter_seat, base_seat, entry_of, lacking
 from routing.domain.choose import Route, Seat, Waiting
+from routing.domain.revoked import RevokedFile
 from routing.domain.snapshot import AdapterEntry, AdminEntry, ModelEntry, ProviderEntry, Snapshot
 from routing.domain.tenancy import Holder, holders
 from routing.domain.waking import wakes
@@ -54,6 +55,17 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
         providers={provider.provider_id: provider for provider in snapshot.providers},
         made_at=snapshot.made_at,
     )
+
+
+def without(view: View, revoked: RevokedFile | None) -> View:
+    """The view without keys and admin tokens that were revoked since the snapshot was made."""
+    if revoked is None or not (
+        gone := {item.sha256 for item in revoked.revoked} & (view.keys.keys() | view.admins.keys())
+    ):
+        return view
+    keys = {sha256: key for sha256, key in view.keys.items() if sha256 not in gone}
+    admins = {sha256: admin for sha256, admin in view.admins.items() if sha256 not in gone}
+    return replace(view, keys=keys, admins=admins)
 
 
 def _route(model: ModelEntry, engines: EnginesFile, adapter: AdapterEntry | None = None) -> Route:
@@ -101,11 +113,13 @@ class Table:
         self.view = View()
         self._snapshot = WatchedFile(config.snapshot_file, Snapshot)
         self._engines = WatchedFile(config.engines_file, EnginesFile)
+        self._revoked = WatchedFile(config.revoked_file, RevokedFile)
+        self._files = (self._snapshot, self._engines, self._revoked)
         self._on_change = on_change
 
     def look(self) -> bool:
         """Read what has changed, here and now; whether there is a new view."""
-        view = self._read([file for file in (self._snapshot, self._engines) if file.changed()])
+        view = self._read([file for file in self._files if file.changed()])
         if view is not None:
             self._swap(view)
         return view is not None
@@ -114,7 +128,7 @@ class Table:
         """Look for ever. Reading happens in a thread: a snapshot with many keys takes longer than a chunk may wait."""
         while True:
             await asyncio.sleep(LOOK)
-            changed = [file for file in (self._snapshot, self._engines) if file.changed()]
+            changed = [file for file in self._files if file.changed()]
             if changed and (view := await asyncio.to_thread(self._read, changed)) is not None:
                 self._swap(view)
 
@@ -122,7 +136,9 @@ class Table:
         good = sum(file.read() for file in changed)  # each is read, also after a good one
         if not good:
             return None
-        return compile_view(self._snapshot.value, self._engines.value)
+        if changed == [self._revoked]:  # what the view has is compiled already, and this is urgent
+            return without(self.view, self._revoked.value)
+        return without(compile_view(self._snapshot.value, self._engines.value), self._revoked.value)
 
     def _swap(self, view: View) -> None:
         before, self.view = self.view, view

@@ -9,6 +9,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 
 from catalog import selectors
+from catalog.domain.keys import digest
 from catalog.models import ApiKey, Event, Model, Profile
 from catalog.services import keys, served
 from tests.api.calls import Caller, a_caller
@@ -67,6 +68,33 @@ def test_a_key_is_shown_once(caller: Caller) -> None:
     assert caller("GET", "keys/bot").body["revoked_at"]
     assert [caller("GET", f"keys?active={flag}").body["count"] for flag in ("true", "false")] == [0, 1]
     assert caller("GET", "keys?active=perhaps").code == "invalid_value"
+
+
+def test_a_rotated_key_is_shown_as_one_with_both_beginnings(caller: Caller) -> None:
+    a_project()
+    first = caller("POST", "keys", {"name": "bot"}).body["key"]
+    assert caller("POST", "keys/bot/rotate", {}).code == "missing_field"
+    answer = caller("POST", "keys/bot/rotate", {"grace": 600, "why": "leaked"})
+    assert answer.status == 200
+    second = answer.body["key"]
+    assert second != first
+    shown = caller("GET", "keys/bot").body
+    assert (shown["prefix"], shown["former_prefix"]) == (second[:15], first[:15])
+    assert shown["former_until"] > shown["rotated_at"]
+    assert caller("GET", "keys").body["count"] == 1
+    for path in ("keys", "keys/bot", "events"):
+        told = str(caller("GET", path).body)
+        assert not any(text in told for text in (first, second, digest(first)))
+    assert caller("DELETE", "keys/bot").status == 204
+    assert caller("POST", "keys/bot/rotate", {"grace": 0}).code == "key_ended"
+
+
+def test_a_key_may_be_one_user_s(caller: Caller) -> None:
+    a_project()
+    assert caller("POST", "keys", {"name": "bot", "user": "root"}).body["user"] == "root"
+    assert caller("GET", "keys/bot").body["user"] == "root"
+    assert caller("POST", "keys", {"name": "x", "user": "nobody"}).body["error"]["param"] == "user"
+    assert caller("POST", "keys", {"name": "project's"}).body["user"] is None
 
 
 def test_a_name_means_the_live_key_before_revoked_ones(caller: Caller) -> None:

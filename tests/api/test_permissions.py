@@ -28,6 +28,7 @@ MATRIX: list[tuple[str, str, Any, str, int]] = [
     ("GET", "keys", None, "view_apikey", 200),
     ("GET", "keys/bot", None, "view_apikey", 200),
     ("POST", "keys", {"name": "k"}, "add_apikey", 201),
+    ("POST", "keys/bot/rotate", {"grace": 60}, "change_apikey", 200),
     ("DELETE", "keys/bot", None, "delete_apikey", 204),
     ("GET", "tokens", None, "view_admintoken", 200),
     ("POST", "tokens", {"name": "t"}, "add_admintoken", 201),

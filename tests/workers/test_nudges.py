@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from catalog.services import keys, tokens
 from cluster.services import members
 from cluster.wire import NODES_GROUP, node_group
+from tests.rows import ACTOR, a_key, a_user
 from workers import dispatch, nudges
 
 
@@ -119,3 +121,38 @@ def test_what_concerns_all_nodes_is_put_together_as_often_as_they_are_told(
     assert delays == [pause]
     clock += pause
     assert throttle.now()
+
+
+def test_a_revocation_waits_for_nothing_and_a_long_one_goes_in_parts(
+    layer: Layer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_size(monkeypatch, 1000)
+    monkeypatch.setattr(nudges, "MOST_REVOKED", 2)
+    nudges.send("snapshot")
+    nudges.send("revoked", revoked=["a", "b", "c"])
+    assert [group for group, _ in layer.sent] == [NODES_GROUP] * 3
+    assert sorted(text for _, nudge in layer.sent for text in nudge["revoked"]) == ["a", "b", "c"]
+    monkeypatch.setattr(nudges, "_not_before", float("inf"))
+    nudges.send("revoked", revoked=["d"])
+    assert layer.sent[-1][1]["revoked"] == ["d"], "a layer that failed just now is tried all the same"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_gateways_hear_of_a_revocation_before_anything_else_is_done_about_it(
+    layer: Layer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_size(monkeypatch, 3)
+    monkeypatch.setattr(dispatch, "reconcile_now", lambda **options: None)
+    one, two = a_key("one")[0], a_key("two")[0]
+    former = one.sha256
+    keys.rotate(actor=ACTOR, key=one, grace=60)
+    layer.sent.clear()
+    keys.revoke_all(actor=ACTOR, keys=[one, two])
+    first, *rest = [nudge for _, nudge in layer.sent]
+    assert (first["reason"], set(first["revoked"])) == ("revoked", {one.sha256, former, two.sha256})
+    assert not any(nudge["revoked"] for nudge in rest)
+    assert "snapshot" in layer.reasons
+    layer.sent.clear()
+    token = tokens.issue(actor=ACTOR, user=a_user(), name="t")[0]
+    tokens.revoke(actor=ACTOR, token=token)
+    assert [token.sha256] in [nudge["revoked"] for _, nudge in layer.sent]

@@ -21,11 +21,11 @@ def _marker(config: Config) -> Path:
 
 
 def put_aside(config: Config, *, node_id: str) -> Path:
-    """Move identity, certificate, map, snapshot and wanted state away; the folder they are in now. Raises OSError."""
+    """Move identity, certificate, map, snapshot with revocations, and wanted state away; the folder they are in now. Raises OSError."""
     aside = files.private_folder(config.data / "removed" / node_id)
     files.write_json(_marker(config), {"node_id": node_id, "removed_at": time.time()})
     kept = (
-        config.snapshot_file, config.map_file, config.wanted_file, config.switches_file,
+        config.snapshot_file, config.revoked_file, config.map_file, config.wanted_file, config.switches_file,
         *(config.tls_folder / name for name in TLS_FILES), config.node_file,
     )  # fmt: skip
     for path in kept:

@@ -32,6 +32,7 @@ from workers.agent.loop import Agent
 from workers.agent.modules import Modules
 from workers.agent.node_map import NodeMap
 from workers.agent.readings import Readings
+from workers.agent.revoked import RevokedStore
 from workers.agent.shipping import Shipping
 from workers.agent.sources import NodeCalls
 from workers.agent.weights import Holdings
@@ -75,6 +76,7 @@ class Reporter:
             config, agent.store, link, calls, used=agent.machine.used, data=lambda: modules.runs(Module.DATA),
             news=self._weights_seen, changed=self.holdings.hurry,
         )  # fmt: skip
+        self._revoked = RevokedStore(config.revoked_file, time.time)
         self._snapshot_mark = files.mark(config.snapshot_file)
         self._snapshot_version = self._held_snapshot()
         self._snapshot_wanted = asyncio.Event()
@@ -215,7 +217,8 @@ class Reporter:
         self._agent.report_now.set()
 
     def nudged(self, nudge: Nudge) -> None:
-        """Look again now. Who was removed is out of the map before any answer."""
+        """Look again now. Who was removed is out of the map, and what was revoked is refused, before any answer."""
+        self._revoked.take(nudge.revoked)
         if self._map.drop(nudge.removed, self._wall_offset()):
             self._link.learn(self._map.controllers())
             event(log, "nodes_dropped", nodes=list(nudge.removed))
@@ -234,6 +237,7 @@ class Reporter:
                 if self._modules.look():
                     self._modules_changed()
                 self._map.keep(self._wall_offset())
+                self._revoked.keep()
                 if time.monotonic() >= next_address:
                     next_address = time.monotonic() + ADDRESS_EVERY
                     if await self._look_at_address():
@@ -274,6 +278,7 @@ class Reporter:
         except (OSError, orjson.JSONDecodeError, WireError):
             return ""
         self.holdings.ask(item.weights for item in held.models if item.weights)
+        self._revoked.snapshot_has({*(key.sha256 for key in held.keys), *(admin.sha256 for admin in held.admins)})
         return held.version
 
     def _look_at_snapshot(self) -> None:

@@ -10,12 +10,13 @@ import pytest
 from django.core import serializers
 from django.utils import timezone
 
+from catalog import selectors
 from catalog.domain.keys import digest
 from catalog.models import ApiKey, Event
 from catalog.services import keys
 from catalog.signals import catalogue_changed
 from llmgw_site.lib.errors import Refused
-from tests.rows import ACTOR, a_key, a_project
+from tests.rows import ACTOR, a_key, a_project, a_user
 
 pytestmark = pytest.mark.django_db
 
@@ -98,3 +99,71 @@ def test_the_floors_above_hear_of_a_change_after_its_commit(django_capture_on_co
         catalogue_changed.disconnect(listen)
     assert heard[-1] == {"subject_kind": "key", "subject_id": key.pk}
     json.dumps(heard)
+
+
+def views() -> dict[str, float | None]:
+    """What gateways are told: texts by their hash, and until when."""
+    return {view.sha256: view.expires_at for view in selectors.key_views(now=timezone.now())}
+
+
+def test_a_rotated_key_has_two_texts_until_the_former_one_ends() -> None:
+    key, former = a_key()
+    fresh, secret = keys.rotate(actor=ACTOR, key=key, grace=3600, why="yearly")
+    assert fresh.pk == key.pk
+    assert ApiKey.objects.count() == 1
+    assert (key.sha256, key.former_sha256) == (digest(secret.text), digest(former))
+    assert (key.prefix, key.former_prefix) == (secret.text[:15], former[:15])
+    ends = views()[digest(former)]
+    assert ends == pytest.approx(timezone.now().timestamp() + 3600, abs=60)
+    assert views()[digest(secret.text)] is None
+    later = selectors.key_views(now=timezone.now() + timedelta(hours=2))
+    assert [view.sha256 for view in later] == [digest(secret.text)]
+    event = Event.objects.get(kind="key_rotated")
+    assert event.why == "yearly"
+    stored = serializers.serialize("json", Event.objects.all())
+    assert not any(text in stored for text in (former, secret.text, digest(former), digest(secret.text)))
+
+
+def test_a_second_rotation_ends_the_text_before_the_former_one_and_no_grace_ends_both() -> None:
+    key, first = a_key()
+    second = keys.rotate(actor=ACTOR, key=key, grace=3600)[1].text
+    third = keys.rotate(actor=ACTOR, key=key, grace=3600)[1].text
+    assert set(views()) == {digest(second), digest(third)}
+    assert digest(first) not in views()
+    fourth = keys.rotate(actor=ACTOR, key=key, grace=0)[1].text
+    assert set(views()) == {digest(fourth)}
+    assert (key.former_sha256, key.former_until) == (None, None)
+
+
+def test_the_former_text_of_a_key_that_expires_ends_with_it() -> None:
+    at = timezone.now() + timedelta(minutes=5)
+    key, former = a_key(expires_at=at)
+    keys.rotate(actor=ACTOR, key=key, grace=3600)
+    assert views()[digest(former)] == at.timestamp()
+
+
+def test_what_has_ended_is_not_rotated_and_a_grace_has_bounds() -> None:
+    key, _ = a_key("old")
+    for grace in (-1.0, keys.LONGEST_GRACE + 1, float("nan")):
+        with pytest.raises(Refused, match="grace: 0 to") as refused:
+            keys.rotate(actor=ACTOR, key=key, grace=grace)
+        assert refused.value.param == "grace"
+    keys.revoke(actor=ACTOR, key=key)
+    with pytest.raises(Refused, match="was revoked: make a new one") as refused:
+        keys.rotate(actor=ACTOR, key=key, grace=0)
+    assert refused.value.code == "key_ended"
+    late, _ = a_key("late", expires_at=timezone.now() + timedelta(hours=1))
+    ApiKey.objects.filter(pk=late.pk).update(expires_at=timezone.now())
+    with pytest.raises(Refused, match="has expired"):
+        keys.rotate(actor=ACTOR, key=late, grace=0)
+
+
+def test_a_key_of_a_user_who_is_put_out_is_told_no_gateway() -> None:
+    user = a_user("ann")
+    key, text = a_key(user=user)
+    assert [view.user_id for view in selectors.key_views(now=timezone.now())] == [str(user.pk)]
+    type(user).objects.filter(pk=user.pk).update(is_active=False)
+    assert digest(text) not in views()
+    user.delete()
+    key.refresh_from_db()
+    assert key.user is None

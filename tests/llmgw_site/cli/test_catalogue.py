@@ -102,6 +102,23 @@ def test_a_key_alone_stands_on_standard_output(llmgw: Llmgw) -> None:
     assert llmgw("key", "revoke", "bot").code == 4
 
 
+def test_a_key_is_rotated_with_a_grace_and_found_by_either_beginning(llmgw: Llmgw) -> None:
+    a_project()
+    first = llmgw("key", "create", "bot", "--user", "root").out.strip()
+    assert llmgw("key", "rotate", "bot").code == 2, "the grace is given"
+    second = llmgw("key", "rotate", "bot", "--grace-hours", "24", "--why", "yearly").out.strip()
+    assert (second.startswith("sk-llmgw-"), second != first) == (True, True)
+    listed = llmgw("key", "list").out
+    assert listed.count("bot") == 1
+    assert all(text[:15] in listed for text in (first, second))
+    assert Event.objects.get(kind="key_rotated").why == "yearly"
+    third = llmgw("key", "rotate", first[:15], "--grace-hours", "0").out.strip()
+    listed = llmgw("key", "list").out
+    assert third[:15] in listed
+    assert second[:15] not in listed
+    assert "root" in listed
+
+
 def test_a_key_needs_its_project_named_where_there_are_several(llmgw: Llmgw) -> None:
     a_project("one"), a_project("two")
     assert "name one" in llmgw("key", "create", "bot").err

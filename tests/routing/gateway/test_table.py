@@ -11,9 +11,10 @@ import pytest
 from cluster.wire import EnginesFile, StartingReplica, to_dict
 from llmgw_site.lib.files import private_folder, write_atomic, write_json
 from routing.domain.offers import own_offer
-from routing.domain.snapshot import ModelEntry, Snapshot
+from routing.domain.revoked import Revoked, RevokedFile
+from routing.domain.snapshot import AdminEntry, ModelEntry, Snapshot
 from routing.gateway.table import Table, View, compile_view
-from tests.routing.gateway.rig import COLD, TINY, config_for, local_engine, snapshot
+from tests.routing.gateway.rig import COLD, KEY, NARROW, TINY, config_for, local_engine, snapshot
 
 
 @pytest.fixture
@@ -106,3 +107,30 @@ def test_an_engine_that_is_about_to_leave_serves_only_where_no_other_does_and_is
     offer = own_offer(route, in_flight={}, said={})
     assert offer is not None
     assert offer.serving_state == "draining"
+
+
+def test_what_was_revoked_since_is_gone_at_once_and_stays_gone_with_every_snapshot(tmp_path: Path) -> None:
+    config, secret = config_for(tmp_path), "f" * 64
+    private_folder(config.snapshot_file.parent)
+    admin = AdminEntry(token_id="tok_1", sha256=secret, user="root")
+    write_json(config.snapshot_file, to_dict(snapshot(admins=(admin,))))
+    it = Table(config, on_change=lambda view: None)
+    assert it.look()
+    assert {KEY.sha256, NARROW.sha256} <= set(it.view.keys)
+    routes = it.view.routes
+    told = RevokedFile(revoked=tuple(Revoked(sha256=text, at=0.0) for text in (KEY.sha256, secret, "unknown")))
+    write_json(config.revoked_file, to_dict(told))
+    assert it.look()
+    assert it.view.routes is routes, "nothing else was compiled anew"
+    for version in ("e1:1", "e1:2"):
+        assert KEY.sha256 not in it.view.keys
+        assert NARROW.sha256 in it.view.keys
+        assert it.view.admins == {}
+        write_json(config.snapshot_file, to_dict(snapshot(f"{version}.", admins=(admin,))))
+        assert it.look()
+    again = Table(config, on_change=lambda view: None)
+    again.look()
+    assert KEY.sha256 not in again.view.keys, "after a restart, too"
+    write_atomic(config.revoked_file, b"{")
+    again.look()
+    assert KEY.sha256 not in again.view.keys, "a damaged file leaves what was known"
