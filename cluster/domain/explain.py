@@ -100,8 +100,8 @@ def model_status(world: World, plan: Plan, model: ModelView) -> ModelStatus:
         told = waits[0]
         own = next((item for item in mine if item.id == told.replica_id), None)
         if told.code == TO_MOVE and own is not None and (own.failures or own.code in NOTHING_STARTED):
-            words = own.message.rstrip(".") or "its node gives no reason"
-            return status(own.code or "engine_failed", f"{own.id} does not start: {words}; {told.message}")
+            why = own.message.rstrip(".") or "its node gives no reason"
+            return status(own.code or "engine_failed", f"{own.id} does not start: {why}; {told.message}")
         return status(told.code, told.message)
     for replica in mine:  # 5
         if world.state(replica) is not ReplicaState.READY:
