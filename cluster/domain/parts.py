@@ -22,7 +22,7 @@ PART_LOST = "part_lost"
 FIRST_PORT, PORTS = 23000, 1000
 """Where parts meet: below the ports of engines, and below those that the kernel hands out."""
 _AWAY = frozenset({ReplicaState.PENDING, ReplicaState.FETCHING, ReplicaState.STOPPED})
-_LONGEST_PAUSE = 60.0
+SETTLE, _LONGEST_PAUSE = 2.0, 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +150,8 @@ def stand(parts: Sequence[PartView], *, run: bool, generation: int, begun: bool)
     """How a replica stands by its parts. `begun`: it was started before, in this generation or after a part had ended.
 
     1. it is to stop: when nothing of any part is left it has
-    2. a part is refused for good; a part has ended by itself, the first that did; a part could not begin, and its node tries
-       again: so is the replica, in the words of that part
+    2. a part is refused for good; parts have ended by themselves, in the words of each, the first that did first; a part could not
+       begin, and its node tries again
     3. a part waits for its weights
     4. all are ready: the leader answers, and the processes of the others live
     5. no node has spoken of it yet
@@ -168,7 +168,9 @@ def stand(parts: Sequence[PartView], *, run: bool, generation: int, begun: bool)
         [item for item in here if item.state is ReplicaState.FETCHING],
     ):
         if found:
-            return _of(found[0], len(parts))
+            these = found if found[0].ended else found[:1]
+            words = "; ".join(_words(item, len(parts)).removesuffix(".") for item in these)
+            return Stand(state=found[0].state, code=found[0].code, message=words, by=found[0].rank)
     if len(here) == len(parts) and all(item.state is ReplicaState.READY for item in here):  # 4
         return Stand(state=ReplicaState.READY)
     if not here and not begun:  # 5
@@ -182,15 +184,14 @@ def stand(parts: Sequence[PartView], *, run: bool, generation: int, begun: bool)
     )
 
 
-def _of(part: PartView, count: int) -> Stand:
-    words = f"part {part.rank + 1} of {count}, on node {part.node}: {part.message or part.code}"
-    return Stand(state=part.state, code=part.code, message=words, by=part.rank)
+def _words(part: PartView, count: int) -> str:
+    return f"part {part.rank + 1} of {count}, on node {part.node}: {part.message or part.code}"
 
 
 def pause(starts: int) -> float:
-    """Seconds from the end of a part to the next start of all, after so many starts in a row that failed: none after the first,
-    then 1, 2, 4 ... 60 s, as a node does by itself with an engine of its own."""
-    return 0.0 if starts <= 1 else min(_LONGEST_PAUSE, 2.0 ** min(starts - 2, 10))
+    """Seconds from the end of a part to the next start of all, after so many starts in a row that failed: 2, 2, 2, 4, 8 ... 60 s.
+    Never less, so that all that ended have said how: what is heard first may be the consequence."""
+    return min(_LONGEST_PAUSE, max(SETTLE, 2.0 ** min(starts - 2, 10)))
 
 
 def meeting_port(replica_id: str, generation: int, taken: Collection[int]) -> int:

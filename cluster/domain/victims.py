@@ -217,10 +217,10 @@ def ground_of(board: Board, ledger: Ledger, asked: Asker, victim: ReplicaView, p
 
 
 def stuck(board: Board, leaving: ReplicaView, now: float | None) -> bool:
-    """Whether one that is told to stop may never leave its room: a node of it is lost, or it should have ended long ago.
-    Then nobody waits for that, and others are asked."""
+    """Whether one that is told to stop may never leave its room: its node is lost, or it should have ended long ago.
+    Then nobody waits for that, and others are asked. One over several nodes that has lost one of them leaves the others."""
     if board.state(leaving) is ReplicaState.LOST:
-        return True
+        return len(leaving.shares) < 2
     since = leaving.state_since  # 0: not known
     return now is not None and leaving.state is ReplicaState.DRAINING and 0 < since <= now - CLAIM_FOR
 

@@ -113,7 +113,7 @@ def test_the_same_report_changes_nothing() -> None:
         ("1: it has stopped", [part(0, S.STOPPED), part(1, S.STOPPED)], {"run": False}, S.STOPPED, ""),
         ("1: a node was removed", [part(0, S.STOPPED), part(1, gone=True)], {"run": False}, S.STOPPED, ""),
         ("2: refused", [part(0), part(1, S.FAILED, message="no")], {}, S.FAILED, "part 2 of 2, on node b: no"),
-        ("2: the first that ended", [part(0, S.BACKOFF, code="engine_died", message="later", since=200.0), DEAD], {}, S.BACKOFF, "part 2 of 2, on node b: The engine was ended by signal 9."),
+        ("2: the first that ended, and the next", [part(0, S.BACKOFF, code="engine_died", message="later", since=200.0), DEAD], {}, S.BACKOFF, "part 2 of 2, on node b: The engine was ended by signal 9; part 1 of 2, on node a: later"),
         ("2: could not begin", [HERE[0], part(1, S.BACKOFF, code="card_memory_taken", message="taken")], {}, S.BACKOFF, "part 2 of 2, on node b: taken"),
         ("3: weights", [HERE[0], part(1, S.FETCHING, message="1 GiB of 2")], {}, S.FETCHING, "part 2 of 2, on node b: 1 GiB of 2"),
         ("4: ready", SERVING, {}, S.READY, ""),
@@ -139,7 +139,7 @@ def test_parts_meet_elsewhere_in_each_generation_and_never_where_another_replica
     assert meeting_port("rep_1", 1, {first}) != first
 
 
-@pytest.mark.parametrize(("starts", "seconds"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 4), (20, 60)])
+@pytest.mark.parametrize(("starts", "seconds"), [(0, 2), (1, 2), (3, 2), (4, 4), (5, 8), (20, 60)])
 def test_the_pause_before_the_parts_begin_anew_grows(starts: int, seconds: float) -> None:
     assert pause(starts) == seconds
 

@@ -40,7 +40,7 @@ def done(plan: Plan) -> list[Op]:
 
 def test_a_replica_of_which_a_part_ended_begins_anew_as_a_whole_where_it_is() -> None:
     replica = wide(**DIED)
-    plan = reconcile(world(replica), 100.0)
+    plan = reconcile(world(replica), 102.0)
     (op,) = done(plan)
     assert isinstance(op, Renew)
     assert (op.again, op.generation, op.shares) == (True, 2, SHARES)
@@ -49,7 +49,7 @@ def test_a_replica_of_which_a_part_ended_begins_anew_as_a_whole_where_it_is() ->
     assert (after.state, after.attempt, after.failures) == (ReplicaState.STARTING, 2, 1)
 
 
-@pytest.mark.parametrize(("attempt", "after"), [(2, 1.0), (3, 2.0), (4, 4.0)])
+@pytest.mark.parametrize(("attempt", "after"), [(1, 2.0), (3, 2.0), (4, 4.0)])
 def test_the_pauses_between_its_starts_grow(attempt: int, after: float) -> None:
     seen = world(wide(**DIED, attempt=attempt))
     assert not [op for op in reconcile(seen, 100.0 + after - 0.1).ops if isinstance(op, Renew)]
@@ -71,13 +71,13 @@ def test_a_part_that_could_not_even_begin_is_its_nodes_matter(code: str) -> None
 
 def test_one_that_was_ready_before_a_part_ended_counts_no_failed_start() -> None:
     seen = wide(**{**DIED, "code": "engine_died"}, proven=1)
-    after = applied(world(seen), reconcile(world(seen), 100.0)).replicas[0]
+    after = applied(world(seen), reconcile(world(seen), 102.0)).replicas[0]
     assert after.failures == 0
 
 
 def test_a_cordoned_node_starts_again_what_it_holds() -> None:
     nodes = (NODES[0], replace(NODES[1], maintenance="cordoned"))
-    (op,) = done(reconcile(world(wide(**DIED), nodes=nodes), 100.0))
+    (op,) = done(reconcile(world(wide(**DIED), nodes=nodes), 102.0))
     assert isinstance(op, Renew)
 
 

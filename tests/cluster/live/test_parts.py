@@ -130,6 +130,20 @@ def test_parts_outlive_their_agent_and_are_adopted(cluster: Three) -> None:
     assert serves(cluster)["generation"] == before["generation"]
 
 
+def test_a_restart_in_place_ends_the_leader_first_and_begins_both_anew(cluster: Three) -> None:
+    before, was = serves(cluster), parts(cluster)
+    model = cluster.api().find("models", "wide", noun="model")
+    cluster.api().post(f"models/{model['id']}/restart", {"in_place": True})
+    wait_for(
+        lambda: replica(cluster).get("generation") == before["generation"] + 1,
+        seconds=fair(30), what="another generation", every=0.1,
+    )  # fmt: skip
+    after, now = serves(cluster), parts(cluster)
+    assert not set(now.values()) & set(was.values())
+    assert after["generation"] == before["generation"] + 1  # nothing was lost on the way
+    assert [item["state"] for item in after["parts"]] == ["ready", "ready"]
+
+
 def test_a_model_that_is_not_wanted_leaves_no_part_behind(cluster: Three) -> None:
     serves(cluster)
     model = cluster.api().find("models", "wide", noun="model")
