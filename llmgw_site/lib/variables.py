@@ -236,7 +236,8 @@ class Variables:
         "LLMGW_UPDATE_CHECK",
         "21600",
         readers.period,
-        "Seconds after which a model's origin is asked again whether its files changed; 0: never by itself.",
+        "Seconds after which the origin of a model or an adapter is asked again whether its files changed; 0: never by itself, and no "
+        "origin is looked for.",
     )
     engine_start_timeout: float = _setting(
         "LLMGW_ENGINE_START_TIMEOUT",
