@@ -247,6 +247,21 @@ def test_a_far_file_is_fetched_in_growing_pieces_once(
     assert ranges == ["bytes=0-999", "bytes=1000-1999", f"bytes=2000-{len(BIG) - 1}"]
 
 
+def test_of_a_far_file_only_what_is_read_is_kept_and_who_goes_back_fetches_it_again(
+    hub: Hub, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catalog.registry.ranges.FIRST", 1000)
+    monkeypatch.setattr("catalog.registry.ranges.STEP", 4000)
+    far = RemoteFile(registry, "org/tiny", "main", "sub dir/a b.gguf", size=len(BIG))
+    for at in range(0, 60_000, 500):
+        assert far.read(at, 700) == BIG[at : at + 700]
+        assert len(far._kept) <= 4000 + 700
+    assert far.read(70_000, 9000) == BIG[70_000:79_000]  # more than a step ahead, more than a step at once
+    assert far.read(10, 20) == BIG[10:30]
+    ranges = [item["range"].removeprefix("bytes=").split("-") for item in hub.seen if item["path"].startswith("/cdn/")]
+    assert max(int(last) + 1 - int(first) for first, last in ranges) == 4000
+
+
 def test_a_server_that_ignores_ranges_is_read_from_the_start_and_no_further(hub: Hub, registry: Registry) -> None:
     hub.faults.ignore_range = True
     far = RemoteFile(registry, "org/tiny", "main", "sub dir/a b.gguf", size=len(BIG))
