@@ -415,7 +415,8 @@ def setup_nodes() -> list[SetupNode]:
 
 
 def nodes() -> QuerySet[Node]:
-    running = Count("replicas", filter=Q(replicas__run=True))
+    others = Count("parts", filter=Q(parts__rank__gt=0, parts__replica__run=True), distinct=True)
+    running = Count("replicas", filter=Q(replicas__run=True), distinct=True) + others
     return Node.objects.filter(removed_at__isnull=True).annotate(replica_count=running).order_by("name", "id")
 
 

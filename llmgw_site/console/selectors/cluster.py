@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from catalog.models import Model, Profile
 from cluster.domain.explain import ModelStatus
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.models import Node, Replica
+from cluster.models import Node, Replica, ReplicaPart
 from cluster.selectors import database_now, modules_of, statuses, world
 from llmgw_site.console.views import CardView, MaintenanceView, ModelView, NodeView, ReplicaView
 
@@ -38,7 +38,7 @@ class Cluster:
 
 
 def cluster() -> Cluster:
-    """Nodes, models and replicas as they stand: eleven queries, however many there are."""
+    """Nodes, models and replicas as they stand: twelve queries, however many there are."""
     now = database_now()
     picture = world(now)
     _, status = statuses(picture, now)
@@ -51,6 +51,8 @@ def cluster() -> Cluster:
     on_node: dict[str, int] = {}
     for row in rows:
         on_node[row.node_id] = on_node.get(row.node_id, 0) + 1
+    for node_id in part_rows().values_list("node_id", flat=True):
+        on_node[node_id] = on_node.get(node_id, 0) + 1
     first: dict[str, Profile] = {}
     for profile in Profile.objects.filter(enabled=True).order_by("-priority", "name"):
         first.setdefault(profile.model_id, profile)
@@ -97,6 +99,32 @@ def replica_of(row: Replica, nodes: Mapping[str, NodeState]) -> ReplicaView:
         memory=row.memory,
         in_flight=row.in_flight,
         attempt=row.attempt,
+    )
+
+
+def part_rows() -> QuerySet[ReplicaPart]:
+    """Parts of replicas over several nodes, but those that lead: these stand for the replica."""
+    rows = ReplicaPart.objects.filter(rank__gt=0).exclude(state=ReplicaState.STOPPED.value, replica__run=False)
+    return rows.select_related("replica__model", "node").order_by("replica__model__name", "replica_id")
+
+
+def part_of(part: ReplicaPart, nodes: Mapping[str, NodeState]) -> ReplicaView:
+    lost = nodes.get(part.node_id, NodeState.OFFLINE) is NodeState.OFFLINE
+    return ReplicaView(
+        id=part.replica_id,
+        model=f"{part.replica.model.name}, part {part.rank + 1}",
+        node=part.node.name,
+        state=ReplicaState.LOST if lost else ReplicaState(part.state),
+        state_since=part.state_since,
+        run=part.replica.run,
+        code=part.code,
+        message=part.message,
+        engine="",
+        context=None,
+        slots=None,
+        memory=part.memory,
+        in_flight=part.replica.in_flight,
+        attempt=part.replica.attempt,
     )
 
 

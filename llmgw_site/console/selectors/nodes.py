@@ -13,7 +13,7 @@ from cluster.domain.maintenance import Maintenance
 from cluster.domain.states import NodeState
 from cluster.models import JoinToken, Node
 from cluster.selectors import clock, node_state_of, waiting_to_move
-from llmgw_site.console.selectors.cluster import node_of, replica_of, replica_rows
+from llmgw_site.console.selectors.cluster import node_of, part_of, part_rows, replica_of, replica_rows
 from llmgw_site.console.views import NodeView, ReplicaView
 
 MAINTENANCE = "maintenance"
@@ -39,7 +39,7 @@ class Machines:
 
 
 def machines(*, only: str = "", name: str = "", offset: int = 0, limit: int = 20) -> Machines:
-    """Nodes by name: five queries, eight more where one of the page is drained. `only`: a state or `maintenance`; `name`: a part of the name, whatever its case.
+    """Nodes by name: six queries, eight more where one of the page is drained. `only`: a state or `maintenance`; `name`: a part of the name, whatever its case.
 
     The state of a node is computed, so all rows are looked at; only those of the page are read whole.
     """
@@ -59,6 +59,8 @@ def machines(*, only: str = "", name: str = "", offset: int = 0, limit: int = 20
     replicas: dict[str, list[ReplicaView]] = {}
     for replica in replica_rows().filter(node_id__in=states):
         replicas.setdefault(replica.node_id, []).append(replica_of(replica, states))
+    for part in part_rows().filter(node_id__in=states):
+        replicas.setdefault(part.node_id, []).append(part_of(part, states))
     shown = list(rows.filter(id__in=states))
     waits = waiting_to_move() if any(_drained(row) for row in shown) else {}
     return Machines(

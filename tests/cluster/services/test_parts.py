@@ -9,9 +9,12 @@ import pytest
 from django.utils import timezone
 
 from catalog.models import Event
+from cluster import selectors
 from cluster.models import Node, Replica, ReplicaPart
 from cluster.services import labels
 from cluster.wire import CardReport, EngineBuild, Hardware, ReplicaReport, WantedReplica
+from llmgw_site.console.selectors.cluster import cluster
+from llmgw_site.console.selectors.nodes import machines
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB
 from tests.cluster.rows import ACTOR, Machine, a_model_row, tick
@@ -197,3 +200,14 @@ def test_a_node_whose_listener_is_on_loopback_takes_no_part_until_it_has_an_addr
         labels.fabric(actor=ACTOR, node_id=node.id, name="ib0", address=f"10.9.0.{at + 1}")
     tick()
     assert Replica.objects.count() == 1
+
+
+def test_each_node_shows_its_part(pair: tuple[Member, Member]) -> None:
+    ready(pair)
+    shown = {item.node.name: item for item in machines().machines}
+    assert [replica.model for replica in shown["alpha"].replicas] == ["wide"]
+    (part,) = shown["beta"].replicas
+    assert (part.model, part.state, part.memory) == ("wide, part 2", "ready", 2 * GIB)
+    assert (shown["alpha"].node.replicas, shown["beta"].node.replicas) == (1, 1)
+    assert {node.name: node.replica_count for node in selectors.nodes()} == {"alpha": 1, "beta": 1}  # type: ignore[attr-defined]
+    assert {node.name: node.replicas for node in cluster().nodes} == {"alpha": 1, "beta": 1}

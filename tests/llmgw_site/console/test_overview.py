@@ -88,7 +88,7 @@ def test_a_look_costs_a_bounded_number_of_queries(
     for n in range(5):
         cluster.model(f"model-{n}")
         jobs.open(kind="serve", subject=f"job-{n}", args={}, actor="user:root")
-    with django_assert_max_num_queries(21):  # 2 for the session, 15 cluster, 2 jobs, 2 requests
+    with django_assert_max_num_queries(22):  # 2 for the session, 16 cluster, 2 jobs, 2 requests
         admin.get("/admin/overview/parts")
 
 
