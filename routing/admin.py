@@ -17,8 +17,8 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
     """Newest first; a dash is what is not known."""
 
     list_display = [
-        "started_at", "model_asked", "endpoint", "outcome", "status", "tokens_in", "tokens_out", "first_token", "total",
-        "key_prefix", "request_id",
+        "started_at", "model_asked", "endpoint", "outcome", "finish_reason", "status", "tokens_in", "tokens_out",
+        "first_token", "total", "key_prefix", "request_id",
     ]  # fmt: skip
     list_filter = ["outcome", "endpoint", "model_asked"]
     search_fields = ["record_id", "request_id", "key_id", "key_prefix", "project_id"]

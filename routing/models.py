@@ -41,6 +41,16 @@ class UsageRecord(models.Model):
     completion_tokens = models.PositiveBigIntegerField(null=True, blank=True)
     cached_tokens = models.PositiveBigIntegerField(null=True, blank=True)
     estimated = models.BooleanField(default=False)
+    finish_reason = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Why the engine ended the answer; empty: not known.",
+    )
+    client_gone = models.BooleanField(
+        default=False, db_default=False, help_text="Whether the client left before the end."
+    )
 
     class Meta:
         ordering = ["-started_at", "-record_id"]

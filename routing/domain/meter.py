@@ -30,6 +30,7 @@ class Counts:
     cached: int | None = None
     estimated: bool = False
     by_usage: bool = False  # from a usage object, which llama.cpp's timings do not overrule
+    finish: str = ""  # why the engine ended the answer, of the first choice that did; empty: not known
 
 
 MOST_TOKENS = 2**53
@@ -83,6 +84,16 @@ def read_timings(timings: Any, counts: Counts) -> None:
     counts.estimated = False
 
 
+_FINISH = re.compile(rb'"(?:finish_reason|stop_reason)"\s*:\s*"([a-z_]{1,40})"')
+"""Within a text the quotes would be escaped."""
+
+
+def find_finish(data: bytes, counts: Counts) -> None:
+    """Read why the answer ended, if these bytes say so and nothing has yet."""
+    if not counts.finish and (found := _FINISH.search(data)) is not None:
+        counts.finish = found[1].decode()
+
+
 def find_counts(data: bytes, counts: Counts) -> int:
     """Read `usage` and `timings` objects in JSON text; usage wins.
 
@@ -117,6 +128,10 @@ def _take(text: bytes, counts: Counts, *, usage: bool) -> None:
         counts.cached = _whole(value.get("cache_n"))
 
 
+_SEAM = 64
+"""Bytes that are kept of a piece: a name with its value may lie across its end."""
+
+
 class BodyMeter:
     """Reads the counts of an answer that is one JSON document, piece by piece, without keeping the document."""
 
@@ -126,11 +141,12 @@ class BodyMeter:
 
     def feed(self, piece: bytes) -> None:
         data = self._held + piece if self._held else piece
+        find_finish(data, self.counts)
         if b'"usage"' not in data and b'"timings"' not in data:
-            self._held = data[-16:]  # a name may lie across the seam
+            self._held = data[-_SEAM:]
             return
         rest = find_counts(data, self.counts)
-        self._held = data[rest:] if rest >= 0 and len(data) - rest <= LONGEST_USAGE else data[-16:]
+        self._held = data[rest:] if rest >= 0 and len(data) - rest <= LONGEST_USAGE else data[-_SEAM:]
 
 
 class StreamMeter:
@@ -156,6 +172,7 @@ class StreamMeter:
         self._reader = Reader()
         self._events = 0
         self._plain = False  # the first token was seen and no event is unfinished: the common state
+        self._last = b""  # the last piece that was not read: why an answer ended mostly stands in it
 
     def feed(self, piece: bytes, now: float) -> bytes:
         """What goes to the client now that this piece has come; `now` in seconds of the caller's clock."""
@@ -168,6 +185,7 @@ class StreamMeter:
             and b'"timings"' not in piece
         ):
             self._events += piece.count(b"\n\n")
+            self._last = piece
             return piece
         return self._read(piece, now)
 
@@ -193,6 +211,7 @@ class StreamMeter:
         if data == DONE:
             self.done = True
             return raw
+        find_finish(data, self.counts)
         if b'"usage"' in data or b'"timings"' in data:
             find_counts(data, self.counts)
             if self._strip and _is_usage_chunk(data):
@@ -210,6 +229,7 @@ class StreamMeter:
     def finish(self) -> bytes:
         """At the end of the stream, however it came: the rest that was held. Fills in counts if none were reported."""
         counts = self.counts
+        find_finish(self._last, counts)
         if counts.completion is None and self._events:
             # Engines send one token an event, or a few when they run ahead: a lower bound, marked as estimated.
             counts.completion, counts.estimated = self._events, True

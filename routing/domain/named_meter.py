@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from routing.domain.endpoints import Shape
-from routing.domain.meter import Counts, parsed, read_usage
+from routing.domain.meter import Counts, find_finish, parsed, read_usage
 from routing.domain.sse import MOST_HELD, Event, Reader
 
 _LOOK = re.compile(rb'"usage"|"error"|message_stop"|response\.(?:completed|incomplete|failed)"')
@@ -72,6 +72,7 @@ class NamedMeter:
                 self.first_token_at = now
         if _LOOK.search(data) is None:
             return raw
+        find_finish(data, self.counts)
         value = parsed(data)
         kind = value.get("type")
         if kind in _LAST:

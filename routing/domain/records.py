@@ -45,3 +45,5 @@ class UsageRecord:
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     estimated: bool = False  # counts were counted from what passed, not reported by the engine
+    finish_reason: str = ""  # why the engine ended the answer: stop, length, tool_calls ...; empty: not known
+    client_gone: bool = False  # the client left before the end, whatever else happened

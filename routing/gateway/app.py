@@ -21,7 +21,7 @@ from routing.domain.records import Outcome, UsageRecord
 from routing.domain.tenancy import Holder
 from routing.domain.way import stopped
 from routing.gateway import listing
-from routing.gateway.access import AccessLog
+from routing.gateway.access import AccessLog, fields_of
 from routing.gateway.answers import send_refusal
 from routing.gateway.auth import identify
 from routing.gateway.callers import Caller
@@ -169,27 +169,20 @@ class App:
             parts.metrics.metered(model, record.prompt_tokens, record.completion_tokens, record.first_token_s)
         else:
             parts.metrics.passed_on(caller.marks.hop, model, exchange.status)
-        line = {
-            "request_id": exchange.request_id,
-            "key": key.prefix if key is not None else None,
-            "method": exchange.scope["method"],
-            "endpoint": exchange.endpoint,
-            "model": exchange.model or None,
-            "replica": record.replica_id or None,
-            "node": record.node_id or None,
-            "status": exchange.status,
-            "code": exchange.code or None,
-            "outcome": exchange.outcome,
-            "stream": record.stream,
-            "queue_s": record.queue_s,
-            "first_token_s": record.first_token_s,
-            "total_s": total,
-            "tokens_in": record.prompt_tokens,
-            "tokens_out": record.completion_tokens,
-        }
+        line = fields_of(
+            record,
+            method=exchange.scope["method"],
+            model=exchange.model,
+            key=key.prefix if key is not None else "",
+            adapter=record.model_asked if self._is_adapter(record.model_asked, exchange.model) else "",
+        )
         if caller is not None:
             line |= {"hop": caller.marks.hop, "from_node": caller.node_id, "key": caller.marks.key or None}
         self._access.write(parts.clock.now(), line)
+
+    def _is_adapter(self, asked: str, model: str) -> bool:
+        route = self._parts.table.view.routes.get(asked) if asked != model else None
+        return route is not None and bool(route.model.parent)
 
     def _record(self, exchange: Exchange, total: float) -> UsageRecord:
         key, ask, counts = exchange.key, exchange.ask, exchange.counts
@@ -216,6 +209,8 @@ class App:
             completion_tokens=None if counts is None else counts.completion,
             cached_tokens=None if counts is None else counts.cached,
             estimated=counts is not None and counts.estimated,
+            finish_reason="" if counts is None else counts.finish,
+            client_gone=exchange.gone,
         )
 
     # --- health ---

@@ -1,0 +1,92 @@
+"""The access log: one line per request with all that its usage record knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.wire import LocalAdapter, to_dict
+from llmgw_site.lib.files import write_json
+from routing.domain.snapshot import AdapterEntry, ModelEntry
+from tests.routing.gateway.rig import KEY, TINY, Rig, ask, local_engine, rig, snapshot
+from tests.routing.gateway.scripted import until
+
+
+def lines(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capfd.readouterr().err.splitlines() if '"event":"request"' in line]
+
+
+async def one(gw: Rig, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The only line since the last look."""
+    await gw.idle()
+    await asyncio.sleep(0.05)
+    (line,) = lines(capfd)
+    return line
+
+
+async def test_a_line_has_all_that_the_record_has(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with rig(tmp_path) as gw:
+        for streamed in (True, False):
+            script = {"tokens": 4, "cached": 2}
+            answer = await gw.client.post(
+                "/v1/chat/completions", json=ask(script, stream=streamed), headers={"x-request-id": f"mine-{streamed}"}
+            )
+            assert answer.status_code == 200
+            line = await one(gw, capfd)
+            record = gw.records()[-1]
+            assert (record.finish_reason, record.client_gone) == ("stop", False)
+            assert {name: line.get(name) for name in line if name not in ("ts", "queue_s", "first_token_s", "total_s")} == {
+                "level": "info", "process": "gateway", "logger": "access", "event": "request", "method": "POST",
+                "request_id": f"mine-{streamed}", "key": KEY.prefix, "project": "proj_1", "endpoint": "chat.completions",
+                "model": TINY, "replica": "rep_1", "status": 200, "outcome": "ok", "finish_reason": "stop",
+                "stream": streamed, "tokens_in": 7, "tokens_out": 4, "tokens_cached": 2,
+                **({"node": record.node_id} if record.node_id else {}),
+            }  # fmt: skip
+            assert (line["queue_s"], line["total_s"]) == (record.queue_s, record.total_s)
+            assert line.get("first_token_s") == record.first_token_s
+
+
+async def test_a_client_that_left_an_estimate_and_a_refusal_are_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with rig(tmp_path) as gw:
+        body = ask({"tokens": 1000, "gap": 0.02}, stream=True)
+        async with gw.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async for _ in answer.aiter_raw():
+                break
+        await until(lambda: bool(gw.records()))
+        line = await one(gw, capfd)
+        assert (line["status"], line["outcome"], line["client_gone"], line["estimated"]) == (
+            499,
+            "client_gone",
+            True,
+            True,
+        )
+        assert "finish_reason" not in line
+        record = gw.records()[-1]
+        assert (record.client_gone, record.finish_reason, record.outcome) == (True, "", "client_gone")
+        await gw.chat(model="made-up" * 100)
+        line = await one(gw, capfd)
+        assert (line["status"], line["code"], line["outcome"]) == (404, "model_not_found", "refused")
+        assert line["model_asked"] == ("made-up" * 100)[:200]
+        with contextlib.suppress(Exception):
+            await gw.chat({"status": 500})
+        assert (await one(gw, capfd))["outcome"] == "failed"
+
+
+async def test_an_adapter_is_named_beside_its_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with rig(tmp_path) as gw:
+        ahoy = AdapterEntry(name="ahoy", created=7, weights="/srv/ahoy.gguf")
+        model = ModelEntry(name=TINY, created=1, replicas=("rep_1",), adapters=(ahoy,))
+        write_json(gw.config.snapshot_file, to_dict(snapshot("e1:2", models=(model,))))
+        held = (LocalAdapter(name="ahoy", weights="/srv/ahoy.gguf", id=4),)
+        gw.publish((local_engine("rep_1", TINY, gw.engine.port, adapters=held),))
+        await until(lambda: "ahoy" in gw.gateway.table.view.routes and gw.gateway.table.view.routes["ahoy"].seats)
+        assert (await gw.chat(model="ahoy")).status_code == 200
+        line = await one(gw, capfd)
+        assert (line["model"], line["model_asked"], line["adapter"]) == (TINY, "ahoy", "ahoy")
