@@ -45,8 +45,9 @@ class PartView:
 
     @property
     def ended(self) -> bool:
-        """Whether its process has ended by itself."""
-        return self.state is ReplicaState.BACKOFF and self.code not in TRIED_ALONE
+        """Whether its process has ended by itself, or is refused for good: it comes back in this generation no more."""
+        failed = self.state is ReplicaState.BACKOFF and self.code not in TRIED_ALONE
+        return failed or self.state is ReplicaState.FAILED
 
     @property
     def over(self) -> bool:
@@ -86,14 +87,14 @@ class Stand:
 
 
 def broken(parts: Collection[PartView], generation: int) -> bool:
-    """Whether a part of this generation has ended by itself, so that none of the others is worth anything."""
+    """Whether a part of this generation has ended, so that none of the others is worth anything."""
     return any(item.of(generation) and item.ended for item in parts)
 
 
 def order(part: PartView, parts: Sequence[PartView], *, run: bool, generation: int, grace: float | None) -> Order:
     """What the node of a part is told. `run`, `generation`, `grace`: of the replica.
 
-    1. a part has ended by itself: the others are ended at once
+    1. a part has ended by itself, or is refused for good: the others are ended at once
     2. it is to stop: the leader finishes its requests, or has `grace` for it; the others go on with it until it has stopped,
        or at once where it is lost (grace 0)
     3. it is to begin anew: in the same order
@@ -116,7 +117,7 @@ def heard(part: PartView, said: Said | None, *, run: bool, told: bool, generatio
     """A part after its node has reported. `run`, `generation`: of the replica; `told`: whether its node was told to run it; `said`
     None: the node has nothing of it.
 
-    1. it has ended by itself in this generation: nothing undoes that while the replica is to run
+    1. it has ended by itself in this generation, or is refused: nothing undoes that while the replica is to run
     2. it ran in this generation, is to run, and its process is not there any more, or is another: the machine or its agent
        began anew, and it is lost
     3. nothing is there: it has stopped if it is to, else it is to come

@@ -50,6 +50,7 @@ DEAD = part(1, S.BACKOFF, code="engine_died", message="The engine was ended by s
         ("serving", SERVING, {}, Order(generation=1, run=True), Order(generation=1, run=True)),
         ("one could not begin", [HERE[0], part(1, S.BACKOFF, code="card_memory_taken")], {}, Order(generation=1, run=True), Order(generation=1, run=True)),
         ("one ended", [SERVING[0], DEAD], {}, Order(generation=1, run=False, grace=0.0), Order(generation=1, run=False, grace=0.0)),
+        ("one is refused", [SERVING[0], part(1, S.FAILED)], {}, Order(generation=1, run=False, grace=0.0), Order(generation=1, run=False, grace=0.0)),
         ("told to stop", SERVING, {"run": False, "grace": 30.0}, Order(generation=1, run=False, grace=30.0), Order(generation=1, run=True, hold=True)),
         ("the leader drains", [part(0, S.DRAINING), part(1)], {"run": False}, Order(generation=1, run=False), Order(generation=1, run=True, hold=True)),
         ("the leader has stopped", [part(0, S.STOPPED), part(1)], {"run": False, "grace": 30.0}, Order(generation=1, run=False, grace=30.0), Order(generation=1, run=False, grace=30.0)),
@@ -81,6 +82,7 @@ GONE = said(S.STARTING, pid=None, code="waiting_for_parts")
     [
         ("1: an end stays", DEAD, said(S.STOPPED, pid=None), {"told": False}, S.BACKOFF, "engine_died"),
         ("1: whatever its node does", DEAD, GONE, {"told": False}, S.BACKOFF, "engine_died"),
+        ("1: nor is a refusal undone", part(1, S.FAILED, code="engine_args_refused"), said(S.STOPPED, pid=None), {"told": False}, S.FAILED, "engine_args_refused"),
         ("1: until the replica stops", DEAD, said(S.STOPPED, pid=None), {"run": False, "told": False}, S.STOPPED, ""),
         ("1: or begins anew", DEAD, said(S.STARTING, generation=2, pid=None), {"generation": 2}, S.STARTING, ""),
         ("2: nothing is there", part(1), None, {}, S.BACKOFF, PART_LOST),
