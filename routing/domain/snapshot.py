@@ -12,6 +12,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
+class LimitEntry:
+    """What a key, or all keys of a scope together, may have at most; None: as much as there is."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None  # of requests and answers together
+    parallel: int | None = None  # requests at a time
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeyEntry:
     """A text of an API key, by its SHA-256. Revoked keys are absent: what is not here is refused. A key that was rotated is
     there twice, its old text until it ends."""
@@ -23,6 +32,8 @@ class KeyEntry:
     models: tuple[str, ...] | None = None  # names it may use; None: all. Its scopes may allow less: see tenancy.py
     expires_at: float | None = None
     user: str = ""  # id of the user whose key it is; empty: the project's
+    limit: LimitEntry | None = None  # of the key, all its texts together
+    name: str = ""  # what people call it; only where a limit has to be named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +45,7 @@ class ScopeEntry:
     name: str
     parent: str = ""  # id of the scope above; empty: none
     models: tuple[str, ...] | None = None  # names that may be used below it; None: all
+    limit: LimitEntry | None = None  # of all keys below it together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What follows for a key from the scopes that it is in: organisation, team, project. Worked out once per snapshot.
 
 A key may use a model if the key and each scope above it allow that: lists are intersected downwards, and a scope
-without a list forbids nothing. What of several texts of one key counts (an old one, for a while) is the key's.
+without a list forbids nothing. Limits are not narrowed but added up: a request counts for each scope above its key, and
+passes if each has room (limits.py). What of several texts of one key counts (an old one, for a while) is the key's.
 """
 
 from __future__ import annotations
@@ -9,10 +10,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from routing.domain.snapshot import KeyEntry, ScopeEntry
+from routing.domain.snapshot import KeyEntry, LimitEntry, ScopeEntry
 
 DEEPEST = 3
 """Scopes above a key: project, team, organisation. More are a circle, which no controller writes."""
+
+
+KEY = "key"
+"""Kind of what a limit is set at, beside the kinds of scopes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """A key or a scope that bounds what is asked with the key."""
+
+    scope_id: str
+    kind: str  # key, project, team, organisation
+    name: str
+    limit: LimitEntry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +41,7 @@ class Holder:
     models: frozenset[str] | None = None  # names that it may use; None: all
     expires_at: float | None = None
     scopes: tuple[ScopeEntry, ...] = ()  # those above it that the snapshot tells of, the nearest first
+    bounds: tuple[Bound, ...] | None = None  # all that bound it, itself first; None: nothing does
 
 
 def chain(scopes: Mapping[str, ScopeEntry], project_id: str) -> tuple[ScopeEntry, ...]:
@@ -68,8 +84,20 @@ def holders(keys: Iterable[KeyEntry], scopes: Iterable[ScopeEntry]) -> dict[str,
             models=lists[named],
             expires_at=key.expires_at,
             scopes=above,
+            bounds=_bounds(key, above),
         )
     return found
+
+
+def _bounds(key: KeyEntry, above: tuple[ScopeEntry, ...]) -> tuple[Bound, ...] | None:
+    found = [
+        Bound(scope_id=scope.scope_id, kind=scope.kind, name=scope.name, limit=scope.limit)
+        for scope in above
+        if scope.limit is not None
+    ]
+    if key.limit is not None:
+        found.insert(0, Bound(scope_id=key.key_id, kind=KEY, name=key.name or key.prefix, limit=key.limit))
+    return tuple(found) or None
 
 
 def told(scopes: Iterable[ScopeEntry], projects: Collection[str]) -> tuple[ScopeEntry, ...]:
@@ -86,4 +114,4 @@ def told(scopes: Iterable[ScopeEntry], projects: Collection[str]) -> tuple[Scope
 
 def matters(scope: ScopeEntry) -> bool:
     """Whether anything follows from this scope."""
-    return scope.models is not None
+    return scope.models is not None or scope.limit is not None

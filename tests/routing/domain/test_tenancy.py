@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.snapshot import KeyEntry, ScopeEntry
+from routing.domain.snapshot import KeyEntry, LimitEntry, ScopeEntry
 from routing.domain.tenancy import allowlist, chain, holders, told
 
 ORG = ScopeEntry(scope_id="org", kind="organisation", name="o", models=("a", "b", "c"))
@@ -57,3 +59,24 @@ def test_nodes_are_told_what_something_follows_from_and_what_lies_between() -> N
     assert [scope.scope_id for scope in told(every, {"proj", "alone"})] == ["org", "proj", "team"]
     assert [scope.scope_id for scope in told(every, {"idle"})] == ["idle", "org", "team"]
     assert told(every, {"alone", "unknown"}) == ()
+
+
+def test_what_bounds_a_key_is_its_own_limit_and_those_of_the_scopes_above() -> None:
+    limit = LimitEntry(parallel=3)
+    scopes = (replace(PROJECT, limit=limit), TEAM, replace(ORG, limit=LimitEntry(requests_per_minute=60)))
+    own = replace(a_key("own"), limit=LimitEntry(tokens_per_minute=7), name="ci")
+    found = holders([own, a_key("plain"), a_key("free", "other")], scopes)
+    bounds = found["sha of own"].bounds
+    assert bounds is not None
+    assert [(item.scope_id, item.kind, item.name) for item in bounds] == [
+        ("own", "key", "ci"),
+        ("proj", "project", "p"),
+        ("org", "organisation", "o"),
+    ]
+    assert found["sha of plain"].bounds == bounds[1:]
+    assert found["sha of free"].bounds is None
+
+
+def test_a_scope_with_nothing_but_a_limit_is_told_of() -> None:
+    bare = ScopeEntry(scope_id="bare", kind="project", name="b", limit=LimitEntry(parallel=1))
+    assert told([bare], {"bare"}) == (bare,)

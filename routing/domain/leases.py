@@ -1,0 +1,236 @@
+"""How several edges count together: each leases small lots of what a scope may have from the controllers.
+
+What is leased counts with the controllers from then on, for `COUNTED` seconds; an edge gives it out within `HELD` seconds
+of its question, or not at all. So whatever is given out within a minute was leased within `COUNTED` seconds, of which no
+stretch has more than the limit: nothing goes over it, however edges and controllers are out of step, fail or come back.
+What an edge does not give out, and what a request used less than it reserved, goes back, as long as it surely counts
+still. What an edge let in by itself while nobody counted is told, and counts from then on.
+
+Permits for parallel requests are held in the edge's name and said anew while they are; they end by themselves.
+All of it is plain state with the time given; who asks is gateway/limiter.py, who answers cluster/services/limits.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from routing.domain.limits import SPAN, Slots, Window, room_in, share
+
+HELD = 2.0
+"""Seconds after its question in which an edge gives out what it was leased."""
+COUNTED = SPAN + HELD
+"""Seconds for which the controllers count it."""
+RETURNABLE = 50.0
+"""Seconds after which what was reserved and not used is not given back: it may have ceased to count."""
+PERMITS = 10.0
+"""Seconds for which permits are an edge's that is not heard of again."""
+LOTS = 10
+"""A lot is this part of an edge's share."""
+AGAIN = 0.5
+"""Seconds for which an edge takes a refusal for granted before it asks again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitWant:
+    """What an edge wants of one limit of one scope.
+
+    Of what is per minute: `want` more; `back`: to be counted no longer; `taken`: let in by itself, to be counted.
+    Of what is parallel: `want`: permits in all; `taken`: requests that run.
+    """
+
+    scope: str
+    kind: str
+    limit: int
+    want: int = 0
+    back: int = 0
+    taken: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsAsk:
+    """POST /api/v1/agent/limits."""
+
+    wants: tuple[LimitWant, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitGrant:
+    """`granted`: more, or permits in all; `left`: with the controllers after that; the lists, which go together, say what is
+    counted: seconds until it leaves, and how much (only where less was granted than wanted)."""
+
+    scope: str
+    kind: str
+    granted: int = 0
+    left: int = 0
+    leaves: tuple[float, ...] = ()
+    amounts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsAnswer:
+    grants: tuple[LimitGrant, ...] = ()
+
+
+def lot(limit: int, edges: int) -> int:
+    """What an edge asks for beyond what requests need at once; 0: they ask one by one."""
+    return limit // (LOTS * max(1, edges))
+
+
+class PerMinute:
+    """Requests or tokens a minute of one scope, as one edge knows them. `counted`: controllers count; else it is alone."""
+
+    def __init__(self, scope: str, kind: str) -> None:
+        self.scope, self.kind = scope, kind
+        self.limit, self.edges = 0, 1
+        self.window = Window()  # what was let in here
+        self.waiting = 0  # what requests need that wait for an answer
+        self._lots: deque[list[float]] = deque()  # pairs of when it was asked for and what is left of it
+        self._back = self._untold = 0
+        self._left: int | None = None  # with the controllers, as they last said
+        self._slots: Slots = ()
+        self._slots_at = self._refused_until = 0.0
+
+    def held(self, now: float) -> int:
+        while self._lots and self._lots[0][0] + HELD <= now:
+            self._back += int(self._lots.popleft()[1])
+        return int(sum(item[1] for item in self._lots))
+
+    def passes(self, now: float, amount: int, *, counted: bool) -> bool:
+        if counted:
+            return self.held(now) >= amount
+        return self.window.total(now) + amount <= share(self.limit, self.edges)
+
+    def may_ask(self, now: float) -> bool:
+        """Whether an answer may be other than the last one."""
+        return now >= self._refused_until
+
+    def wait(self, now: float, amount: int, *, counted: bool) -> float | None:
+        """Seconds until it passes, as far as is known; None: nobody knows."""
+        if not counted:
+            most = share(self.limit, self.edges)
+            return room_in(self.window.slots(now), most - self.window.total(now), amount)
+        since = now - self._slots_at
+        slots = tuple((max(0.0, leaves - since), taken) for leaves, taken in self._slots)
+        return room_in(slots, (self._left or 0) + self.held(now), amount)
+
+    def left(self, now: float, *, counted: bool) -> int:
+        if counted and self._left is not None:
+            return self._left + self.held(now)
+        most = self.limit if counted else share(self.limit, self.edges)
+        return most - self.window.total(now)
+
+    def reset(self, now: float, *, counted: bool) -> float:
+        """Seconds until nothing of it is taken any more, as far as is known here."""
+        own = self.window.slots(now)
+        return own[-1][0] if own else 0.0
+
+    def take(self, now: float, amount: int, *, counted: bool) -> None:
+        """It was seen to pass."""
+        self.window.take(now, amount)
+        if not counted:
+            self._note_untold(amount)
+            return
+        while amount and self._lots:
+            part = min(amount, int(self._lots[0][1]))
+            self._lots[0][1] -= part
+            amount -= part
+            if not self._lots[0][1]:
+                self._lots.popleft()
+
+    def settle(self, at: float, now: float, *, reserved: int, used: int, counted: bool) -> None:
+        """A request of then is over; `counted`: whether it was let in from what was leased.
+
+        1. it used less   the rest is free again here, and given back
+        2. it used more   that counts from now on
+        """
+        if used > reserved:  # 2
+            self.window.take(now, used - reserved)
+            self._note_untold(used - reserved)
+        elif used < reserved:  # 1
+            self.window.give_back(at, reserved - used)
+            if counted and now - at < RETURNABLE:  # else it may have been told already, or not: it counts for a minute
+                self._back += reserved - used
+
+    def _note_untold(self, amount: int) -> None:
+        if self.edges > 1:
+            self._untold += amount
+
+    # --- with the controllers
+
+    def want(self, now: float) -> LimitWant | None:
+        """What to say to them now; None: nothing. It counts as said: `answered` or `unheard` has to follow."""
+        held, spare = self.held(now), lot(self.limit, self.edges)
+        surplus = held - spare - self.waiting
+        while surplus > 0 and self._lots:  # asked for by requests that were refused
+            part = min(surplus, int(self._lots[-1][1]))
+            self._lots[-1][1] -= part
+            self._back += part
+            surplus -= part
+            if not self._lots[-1][1]:
+                self._lots.pop()
+        want = max(0, self.waiting + spare - held) if self.waiting and self.may_ask(now) else 0
+        taken = min(self._untold, self.window.total(now))
+        back, self._back, self._untold = self._back, 0, 0
+        if not (want or back or taken):
+            return None
+        return LimitWant(scope=self.scope, kind=self.kind, limit=self.limit, want=want, back=back, taken=taken)
+
+    def answered(self, asked_at: float, now: float, want: LimitWant, grant: LimitGrant) -> None:
+        self._left = grant.left
+        if grant.granted > 0:
+            self._lots.append([asked_at, min(grant.granted, want.want)])
+        if grant.granted < want.want:
+            self._slots, self._slots_at = tuple(zip(grant.leaves, grant.amounts, strict=False)), now
+            self._refused_until = now + AGAIN
+
+    def unheard(self, want: LimitWant | None) -> None:
+        """No controller answers: what was leased is void, what was let in here is to be told later."""
+        self._lots.clear()
+        self._back, self._left, self._slots, self._refused_until = 0, None, (), 0.0
+        if want is not None:
+            self._untold += want.taken
+
+    def idle(self, now: float) -> bool:
+        """Whether nothing is lost if it is forgotten."""
+        return not (self.waiting or self._back or self._untold or self.held(now) or self.window.total(now))
+
+
+class Parallel:
+    """Parallel requests of one scope, as one edge knows them."""
+
+    kind = "parallel"
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        self.limit, self.edges = 0, 1
+        self.running = self.waiting = 0
+        self._permits, self._until, self._refused_until = 0, 0.0, 0.0
+
+    def passes(self, now: float, *, counted: bool) -> bool:
+        if counted:
+            return self.running < self._permits and now < self._until
+        return self.running < share(self.limit, self.edges)
+
+    def may_ask(self, now: float) -> bool:
+        return now >= self._refused_until
+
+    def want(self, now: float) -> LimitWant | None:
+        """All permits that are needed; None: nothing has to be said."""
+        if not (self.waiting or self.running or self._permits):
+            return None
+        spare = lot(self.limit, self.edges) if self.running or self.waiting else 0
+        want = min(self.limit, self.running + self.waiting + spare)
+        self._permits = min(self._permits, max(want, self.running))  # what is not said anew is not used any more
+        return LimitWant(scope=self.scope, kind=self.kind, limit=self.limit, want=want, taken=self.running)
+
+    def answered(self, asked_at: float, now: float, want: LimitWant, grant: LimitGrant) -> None:
+        self._permits, self._until = grant.granted, asked_at + PERMITS
+        if grant.granted < want.want:
+            self._refused_until = now + AGAIN
+
+    def unheard(self, want: LimitWant | None) -> None:
+        self._permits, self._refused_until = 0, 0.0
+
+    def idle(self, now: float) -> bool:
+        return not (self.waiting or self.running or self._permits)

@@ -1,0 +1,203 @@
+"""Limits of a key and of the scopes above it: what counts, when there is room again, and what a client is told.
+
+A minute slides. What was taken is kept by whole seconds, and a second leaves as a whole, a minute after its end: so no
+minute holds more than the limit, wherever one begins, and at most a second more than a minute passes until there is room.
+Times are seconds on one steady clock; amounts are whole numbers.
+
+Several edges count together by leases (leases.py). An edge that no controller counts for works on its share (`share`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.endpoints import CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
+from routing.domain.tenancy import KEY, Bound
+
+SPAN = 60.0
+"""Seconds of a minute."""
+REQUESTS, TOKENS, PARALLEL = "requests_per_minute", "tokens_per_minute", "parallel"
+
+OUTPUT = 1024
+"""Tokens that an answer is reckoned to have whose request names no bound; what it has more counts when it is over."""
+BYTES_PER_TOKEN = 4
+"""Of a request's body: a little less than texts have, which JSON makes up for. The true count replaces it in the end."""
+PICTURE = 1000
+"""Tokens that a picture or a sound in the body is reckoned to have, whatever its bytes."""
+_GENERATES = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES})
+_FREE = frozenset({TOKENIZE, DETOKENIZE, COUNT_TOKENS})
+"""No model computes for them, and their records have no tokens."""
+_ENCODED = re.compile(rb"[A-Za-z0-9+/=_-]{2048,}")
+LATER = 1.0
+"""Seconds after which another try makes sense where nobody knows when there is room: somebody's request has to end."""
+
+Slots = tuple[tuple[float, int], ...]
+"""What is taken, as pairs of when it leaves (seconds from now) and how much, the first to leave first."""
+
+
+class Window:
+    """What was taken in the last minute."""
+
+    __slots__ = ("_slots", "_total")
+
+    def __init__(self) -> None:
+        self._slots: deque[list[int]] = deque()  # pairs of second and amount
+        self._total = 0
+
+    def total(self, now: float) -> int:
+        """Taken in the minute before now."""
+        slots = self._slots
+        while slots and slots[0][0] + 1 + SPAN <= now:
+            self._total -= slots.popleft()[1]
+        return self._total
+
+    def take(self, now: float, amount: int) -> None:
+        second = int(now)
+        if self._slots and self._slots[-1][0] >= second:
+            self._slots[-1][1] += amount
+        else:
+            self._slots.append([second, amount])
+        self._total += amount
+
+    def give_back(self, at: float, amount: int) -> None:
+        """Of what was taken then; what has left is no matter any more."""
+        second = int(at)
+        for slot in reversed(self._slots):
+            if slot[0] <= second:
+                if slot[0] == second:
+                    given = min(amount, slot[1])
+                    slot[1] -= given
+                    self._total -= given
+                return
+
+    def slots(self, now: float) -> Slots:
+        self.total(now)
+        return tuple((second + 1 + SPAN - now, amount) for second, amount in self._slots if amount)
+
+
+def room_in(slots: Slots, free: int, amount: int) -> float | None:
+    """Seconds until `amount` passes if nothing else is taken, `free` being free now; None: it never will."""
+    if free >= amount:
+        return 0.0
+    for leaves, taken in slots:
+        free += taken
+        if free >= amount:
+            return leaves
+    return None
+
+
+# --- several edges
+
+
+def share(limit: int, edges: int) -> int:
+    """What one of so many edges lets in by itself. Never nothing: a limit that is less than the edges are would be none."""
+    return max(1, limit // max(1, edges)) if limit else 0
+
+
+def overshoot(limit: int, edges: int) -> int:
+    """The most that a minute, or a moment for what is parallel, can have over the limit where controllers stop or begin to
+    count in it: before, one edge may have had all of it, then each has its share. None with a single edge; and none where
+    they count all the time, or none of the time unless there are more edges than the limit is high."""
+    return share(limit, edges) * edges if edges > 1 else 0
+
+
+# --- what a request will take
+
+
+def reckon(endpoint: str, body: bytes, *, most_output: int | None, context: int | None) -> tuple[int, bool]:
+    """Tokens to reserve for a request, and whether it named the bound of its answer itself.
+
+    `most_output`: tokens of all its answers together; `context`: of the model, which bounds the text.
+    """
+    if endpoint in _FREE:
+        return 0, True
+    size, pictures = len(body), 0
+    if size > 1 << 14:
+        for found in _ENCODED.finditer(body):
+            size -= found.end() - found.start()
+            pictures += 1
+    prompt = size // BYTES_PER_TOKEN + PICTURE * pictures + 1
+    if context is not None:
+        prompt = min(prompt, context)
+    if endpoint not in _GENERATES:
+        return prompt, True
+    if most_output is not None:
+        return prompt + max(0, most_output), True
+    return prompt + OUTPUT, False
+
+
+# --- what a client is told
+
+_WHAT = {REQUESTS: "requests a minute", TOKENS: "tokens a minute", PARALLEL: "requests at a time"}
+_CODES = {REQUESTS: "requests_limit_reached", TOKENS: "tokens_limit_reached", PARALLEL: "parallel_limit_reached"}
+
+
+def where(bound: Bound) -> str:
+    """`the project 'search'`, `this key`."""
+    return f"this key ('{bound.name}')" if bound.kind == KEY else f"the {bound.kind} '{bound.name}'"
+
+
+def _extra(bound: Bound, kind: str, limit: int) -> dict[str, object]:
+    return {"limit": {"name": kind, "value": limit, "set_at": bound.kind, "id": bound.scope_id, "of": bound.name}}
+
+
+def reached(bound: Bound, kind: str, limit: int, *, amount: int, room: int, wait: float | None) -> Refused:
+    """429: names the limit, where it is set, and when the request would pass; `wait` None: when another one is over."""
+    if kind == PARALLEL:
+        text = f"The limit of {limit} {_WHAT[kind]} of {where(bound)} is reached: try again when one is over."
+        return Refused(Kind.LIMITED, _CODES[kind], text, retry_after=LATER, extra=_extra(bound, kind, limit))
+    wait = LATER if wait is None else max(wait, 0.001)
+    needs = f"; this request needs {amount} and {max(0, room)} are left" if kind == TOKENS else ""
+    text = f"The limit of {limit} {_WHAT[kind]} of {where(bound)} is reached{needs}: try again in {math.ceil(wait)} s."
+    return Refused(Kind.LIMITED, _CODES[kind], text, retry_after=wait, extra=_extra(bound, kind, limit))
+
+
+def too_much(bound: Bound, limit: int, amount: int) -> Refused:
+    """429 that waiting does not help: one request may use more than a minute has."""
+    text = (
+        f"This request may use {amount} tokens, its prompt and the answer that it allows for, and {where(bound)} has a limit "
+        f"of {limit} a minute: send less, or ask for a shorter answer (max_tokens)."
+    )
+    return Refused(Kind.LIMITED, "request_over_limit", text, param="max_tokens", extra=_extra(bound, TOKENS, limit))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a limit stands: for the headers."""
+
+    limit: int
+    left: int
+    reset: float  # seconds until all of it is free again
+
+
+def tightest(standings: Iterable[Standing]) -> Standing | None:
+    """The one that a client meets first: with the least left; of those, the lowest."""
+    return min(standings, key=lambda item: (item.left, item.limit), default=None)
+
+
+def headers(requests: Standing | None, tokens: Standing | None) -> list[tuple[bytes, bytes]]:
+    """`x-ratelimit-*` as OpenAI has them: of requests, of tokens, each where there is such a limit."""
+    found: list[tuple[bytes, bytes]] = []
+    for name, standing in ((b"requests", requests), (b"tokens", tokens)):
+        if standing is not None:
+            found += [
+                (b"x-ratelimit-limit-" + name, b"%d" % standing.limit),
+                (b"x-ratelimit-remaining-" + name, b"%d" % max(0, standing.left)),
+                (b"x-ratelimit-reset-" + name, span_text(standing.reset).encode()),
+            ]
+    return found
+
+
+def span_text(seconds: float) -> str:
+    """As OpenAI writes spans: `0s`, `20ms`, `1.5s`, `6m0s`."""
+    whole = math.ceil(max(0.0, seconds) * 1000)
+    if whole < 1000:
+        return f"{whole}ms" if whole else "0s"
+    minutes, rest = divmod(whole, 60_000)
+    left = f"{rest / 1000:g}s"
+    return f"{minutes}m{left}" if minutes else left

@@ -1,0 +1,166 @@
+"""Limits: windows, shares, what a request is reckoned to take, and what a client is told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmgw_site.lib.errors import HTTP_STATUS
+from routing.domain import limits
+from routing.domain.limits import Standing, Window, headers, overshoot, reached, reckon, room_in, share, span_text
+from routing.domain.snapshot import LimitEntry
+from routing.domain.tenancy import Bound
+
+PROJECT = Bound(scope_id="proj_1", kind="project", name="search", limit=LimitEntry())
+KEY = Bound(scope_id="key_1", kind="key", name="ci", limit=LimitEntry())
+
+
+def test_a_minute_slides_by_whole_seconds() -> None:
+    window = Window()
+    window.take(10.2, 3)
+    window.take(10.9, 1)
+    window.take(40.0, 2)
+    assert window.total(70.9) == 6
+    assert window.slots(70.0) == ((1.0, 4), (31.0, 2))
+    assert window.total(71.0) == 2
+    assert window.total(101.0) == 0
+
+
+def test_what_is_given_back_leaves_the_second_that_it_was_taken_in() -> None:
+    window = Window()
+    window.take(10.2, 5)
+    window.take(12.0, 5)
+    window.give_back(10.9, 4)
+    assert window.slots(12.0) == ((59.0, 1), (61.0, 5))
+    window.give_back(11.0, 1)  # nothing was taken then
+    assert window.total(12.0) == 6
+    window.give_back(12.0, 99)
+    assert window.total(12.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("free", "amount", "expected"), [(5, 5, 0.0), (1, 3, 2.0), (0, 6, 9.0), (0, 7, None), (-3, 1, 9.0), (-9, 1, None)]
+)
+def test_when_there_is_room(free: int, amount: int, expected: float | None) -> None:
+    assert room_in(((2.0, 3), (9.0, 3)), free, amount) == expected
+
+
+@given(
+    takes=st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(1, 9)), max_size=40),
+    limit=st.integers(1, 30),
+    asked=st.integers(1, 40),
+)
+def test_no_minute_has_more_than_the_limit_and_the_wait_is_right_to_the_second(
+    takes: list[tuple[float, int]], limit: int, asked: int
+) -> None:
+    window, now, taken = Window(), 0.0, []
+    for pause, amount in takes:
+        now += pause
+        if window.total(now) + amount <= limit:
+            window.take(now, amount)
+            taken.append((now, amount))
+        assert sum(n for at, n in taken if now - 60 < at <= now) <= limit
+    wait = room_in(window.slots(now), limit - window.total(now), asked)
+    if asked > limit:
+        assert wait is None
+    else:
+        assert wait is not None
+        assert window.total(now + wait) + asked <= limit
+        if wait > 1:  # a second less, and in a true minute it would not have been so either
+            then = now + wait - 1.001
+            assert sum(n for at, n in taken if then - 60 < at) + asked > limit
+
+
+@given(st.integers(1, 10**9), st.integers(1, 1000))
+def test_shares_are_at_most_the_limit_together_unless_there_are_more_edges_than_it_is_high(
+    limit: int, edges: int
+) -> None:
+    assert share(limit, edges) >= 1
+    assert share(limit, edges) * edges <= max(limit, edges)
+    assert overshoot(limit, edges) == (0 if edges == 1 else share(limit, edges) * edges)
+
+
+def test_a_limit_of_nothing_lets_nothing_in() -> None:
+    assert share(0, 3) == overshoot(0, 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "size", "most", "context", "expected"),
+    [
+        ("chat.completions", 400, 50, None, (151, True)),
+        ("chat.completions", 400, None, None, (101 + limits.OUTPUT, False)),
+        ("chat.completions", 4000, 50, 512, (562, True)),
+        ("responses", 400, 0, None, (101, True)),
+        ("embeddings", 400, None, None, (101, True)),
+        ("rerank", 400, 7, None, (101, True)),
+        ("tokenize", 400, None, None, (0, True)),
+        ("messages.count_tokens", 400, None, None, (0, True)),
+    ],
+)
+def test_what_a_request_is_reckoned_to_take(
+    endpoint: str, size: int, most: int | None, context: int | None, expected: tuple[int, bool]
+) -> None:
+    assert reckon(endpoint, b" " * size, most_output=most, context=context) == expected
+
+
+def test_a_picture_is_not_reckoned_by_its_bytes() -> None:
+    body = b'{"messages":[' + b" " * 4000 + b'"data:image/png;base64,' + b"iVBORw0K" * 50_000 + b'"]}'
+    assert reckon("embeddings", body, most_output=None, context=None)[0] < 2100
+
+
+def test_a_refusal_names_the_limit_where_it_is_set_and_when_it_passes() -> None:
+    told = reached(PROJECT, limits.TOKENS, 10_000, amount=800, room=300, wait=12.2)
+    assert told.code == "tokens_limit_reached"
+    assert HTTP_STATUS[told.kind] == 429
+    assert told.message == (
+        "The limit of 10000 tokens a minute of the project 'search' is reached; this request needs 800 and 300 are left: "
+        "try again in 13 s."
+    )
+    assert told.retry_after == 12.2
+    assert told.extra["limit"] == {
+        "name": "tokens_per_minute",
+        "value": 10_000,
+        "set_at": "project",
+        "id": "proj_1",
+        "of": "search",
+    }
+    told = reached(KEY, limits.REQUESTS, 60, amount=1, room=0, wait=1.0)
+    assert (told.code, told.message) == (
+        "requests_limit_reached",
+        "The limit of 60 requests a minute of this key ('ci') is reached: try again in 1 s.",
+    )
+    told = reached(PROJECT, limits.PARALLEL, 2, amount=1, room=0, wait=None)
+    assert (told.code, told.retry_after) == ("parallel_limit_reached", limits.LATER)
+    assert "2 requests at a time of the project 'search'" in told.message
+    told = limits.too_much(KEY, 1000, 5000)
+    assert (told.code, told.retry_after) == ("request_over_limit", None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (-1, "0s"),
+        (0.0196, "20ms"),
+        (1, "1s"),
+        (1.5, "1.5s"),
+        (59.9994, "1m0s"),
+        (60, "1m0s"),
+        (366.5, "6m6.5s"),
+    ],
+)
+def test_spans_as_openai_writes_them(seconds: float, text: str) -> None:
+    assert span_text(seconds) == text
+
+
+def test_headers_tell_of_the_limit_with_the_least_left() -> None:
+    wide, narrow = Standing(1000, 40, 3.0), Standing(50, 10, 61.0)
+    assert limits.tightest([wide, narrow]) is narrow
+    assert limits.tightest([]) is None
+    assert headers(narrow, None) == [
+        (b"x-ratelimit-limit-requests", b"50"),
+        (b"x-ratelimit-remaining-requests", b"10"),
+        (b"x-ratelimit-reset-requests", b"1m1s"),
+    ]
+    assert dict(headers(None, Standing(7, -2, 0.0)))[b"x-ratelimit-remaining-tokens"] == b"0"
