@@ -25,6 +25,7 @@ from routing.gateway.load import Flights
 from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics
 from routing.gateway.peers import Peers
+from routing.gateway.speech import Speech
 from routing.gateway.table import Table
 from routing.gateway.upstream import Upstream, UpstreamError
 
@@ -51,6 +52,7 @@ class Generate:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._speech = Speech()
 
     async def __call__(self, exchange: Exchange) -> None:
         """A client is known by its key. A request that another node passed on has been: its body is still to be proved."""
@@ -127,6 +129,7 @@ class Generate:
             out = outgoing(
                 exchange.endpoint, ask, body, served_name=place.served_name, lora=place.lora, engine=place.engine
             )
+            out = self._speech.first(place.replica_id, out, asyncio.get_running_loop().time())
             _forwarded(exchange, ask)
             parts.flights.enter(place.replica_id)
             try:
@@ -135,6 +138,7 @@ class Generate:
                     place,
                     out,
                     parts.upstream,
+                    self._speech,
                     first_byte_timeout=first,
                     idle_timeout=idle,
                 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import ssl
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -24,7 +25,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.sealing import WrongSecret
 from routing.domain.choose import Route
-from routing.domain.endpoints import shape_of
+from routing.domain.endpoints import ENDPOINTS, MESSAGES, shape_of
 from routing.domain.envelopes import body_of
 from routing.domain.openai import Ask, engine_error
 from routing.domain.outgoing import Outgoing, outgoing
@@ -35,6 +36,7 @@ from routing.gateway.forward import carry, read_error, send_error
 from routing.gateway.inflate import CODINGS, Inflated, coding_of
 from routing.gateway.membership import Members
 from routing.gateway.metrics import Metrics
+from routing.gateway.speech import Speech
 from routing.gateway.table import View
 from routing.gateway.upstream import Broken, Headers, Response, Target, TooSlow, Upstream, UpstreamError
 
@@ -42,6 +44,10 @@ log = logging.getLogger(__name__)
 
 KEY_BYTES = 8192
 """Bytes of a key file that are read; a key has at most 4096 and perhaps a line end."""
+ANTHROPIC, ANTHROPIC_VERSION = "api.anthropic.com", b"2023-06-01"
+"""Takes its key as `x-api-key` only, where all others that speak messages take a bearer; wants a version named."""
+_SPOKEN = frozenset((b"anthropic-version", b"anthropic-beta"))
+_PLAIN = re.compile(rb"[A-Za-z0-9_.,: -]{1,512}")
 _KEPT = frozenset((b"content-type", b"content-length", b"content-encoding", b"retry-after"))
 """Headers of a provider's answer that concern the client."""
 
@@ -57,6 +63,7 @@ class Cloud:
         self._upstream = upstream
         self._metrics = metrics
         self._view = view
+        self._speech = Speech()
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
 
     def serves(self, route: Route) -> bool:
@@ -82,6 +89,7 @@ class Cloud:
             raise _unknown(route.model.name)
         exchange.node_id, exchange.replica_id = self._members.node_id, ""
         out = outgoing(exchange.endpoint, ask, body, served_name=external.model)
+        out = self._speech.first(provider.provider_id, out, asyncio.get_running_loop().time())
         try:
             key = await self._key(provider, route.model.name)  # 2
             await self._send(exchange, ask, route, provider, key, out)
@@ -104,18 +112,21 @@ class Cloud:
         if exchange.forwarded_at is None:
             exchange.forwarded_at = asyncio.get_running_loop().time()
         exchange.pings = ask.stream
-        response = await self._upstream.request(
-            target,
-            method=b"POST",
-            path=_path(prefix, out.path),
-            headers=_headers(key, stream=ask.stream),
-            body=out.body,
-            first_byte_timeout=model.first_byte_timeout or config.first_byte_timeout,
-            idle_timeout=model.idle_timeout or config.idle_timeout,
-        )
-        response.headers = [item for item in response.headers if item[0] in _KEPT]
-        if coding_of(response.headers) in CODINGS:
-            response = cast("Response", Inflated(response))
+
+        async def send(out: Outgoing) -> Response:
+            response = await self._upstream.request(
+                target,
+                method=b"POST",
+                path=_path(prefix, out.path),
+                headers=_headers(exchange, host, key, out),
+                body=out.body,
+                first_byte_timeout=model.first_byte_timeout or config.first_byte_timeout,
+                idle_timeout=model.idle_timeout or config.idle_timeout,
+            )
+            response.headers = [item for item in response.headers if item[0] in _KEPT]
+            return cast("Response", Inflated(response)) if coding_of(response.headers) in CODINGS else response
+
+        response = await self._speech.ask(provider.provider_id, out, send, asyncio.get_running_loop().time())
         await carry(exchange, response, partial(_error, model=model.name, key=key))
 
     async def _key(self, provider: ProviderEntry, model: str) -> str:
@@ -153,15 +164,22 @@ class Cloud:
         )  # fmt: skip
 
 
-def _headers(key: str, *, stream: bool) -> Headers:
-    """All that a provider is told beside the body."""
+def _headers(exchange: Exchange, host: str, key: str, out: Outgoing) -> Headers:
+    """All that a provider is told beside the body. Of a client's headers only those that say which messages it speaks."""
+    stream = exchange.ask is not None and exchange.ask.stream
     headers = [
         (b"content-type", b"application/json"),
         (b"accept", b"text/event-stream" if stream else b"application/json"),
         (b"accept-encoding", b"identity"),
         (b"user-agent", b"llmgw"),
     ]
-    if key:
+    messages = out.path.startswith(ENDPOINTS[MESSAGES].path)
+    if messages:
+        said = {name: value for name, value in exchange.scope["headers"] if name in _SPOKEN and _PLAIN.fullmatch(value)}
+        headers += {b"anthropic-version": ANTHROPIC_VERSION, **said}.items()
+    if key and messages and host == ANTHROPIC:
+        headers.append((b"x-api-key", key.encode("ascii")))
+    elif key:
         headers.append((b"authorization", b"Bearer " + key.encode("ascii")))
     return headers
 

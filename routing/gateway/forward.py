@@ -24,6 +24,7 @@ from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
 from routing.gateway.protocol import DirectWriter, direct_writer, send_head_with_body
+from routing.gateway.speech import Speech
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
 
 Meter = StreamMeter | NamedMeter | PassMeter
@@ -35,18 +36,29 @@ HELD = 64 << 10
 
 
 async def forward(
-    exchange: Exchange, seat: Seat, out: Outgoing, upstream: Upstream, *, first_byte_timeout: float, idle_timeout: float
+    exchange: Exchange,
+    seat: Seat,
+    out: Outgoing,
+    upstream: Upstream,
+    speech: Speech,
+    *,
+    first_byte_timeout: float,
+    idle_timeout: float,
 ) -> None:
     """Send it to the seat and its answer to the client. Raises UpstreamError, also after a part was passed on."""
-    response = await upstream.request(
-        Target(seat.host, seat.port),
-        method=b"POST",
-        path=out.path.encode(),
-        headers=to_engine(exchange.scope["headers"], key=seat.key, request_id=exchange.request_id),
-        body=out.body,
-        first_byte_timeout=first_byte_timeout,
-        idle_timeout=idle_timeout,
-    )
+
+    def send(out: Outgoing) -> Awaitable[Response]:
+        return upstream.request(
+            Target(seat.host, seat.port),
+            method=b"POST",
+            path=out.path.encode(),
+            headers=to_engine(exchange.scope["headers"], key=seat.key, request_id=exchange.request_id),
+            body=out.body,
+            first_byte_timeout=first_byte_timeout,
+            idle_timeout=idle_timeout,
+        )
+
+    response = await speech.ask(seat.replica_id, out, send, asyncio.get_running_loop().time())
     await carry(exchange, response, partial(_error, secret=seat.key))
 
 

@@ -55,7 +55,8 @@ class Provider(ScriptedEngine):
         await writer.drain()
 
     def _refusal(self, seen: Seen) -> tuple[int, str, str] | None:
-        strange = sorted({name for name, _ in seen.raw_headers} - HEADERS)
+        spoken = {"anthropic-version", "anthropic-beta"} if seen.path.startswith("/v1/messages") else set()
+        strange = sorted({name for name, _ in seen.raw_headers} - HEADERS - spoken)
         if strange:
             return 400, "strange_headers", f"What is {', '.join(strange)}?"
         if len(seen.raw_headers) != len(seen.headers):

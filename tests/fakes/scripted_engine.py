@@ -71,6 +71,7 @@ class ScriptedEngine:
         self.requests: list[Seen] = []
         self.says: dict[str, str | None] = {"/v1/models": None, "/metrics": None}  # None: 404
         self.questions: list[str] = []
+        self.unknown: set[str] = set()  # paths that are not there
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -159,6 +160,8 @@ class ScriptedEngine:
             _reset(writer)
             raise ConnectionResetError
         ask = seen.json
+        if seen.path in self.unknown:
+            script = Script(status=404, body='{"detail":"Not Found"}')
         if ask.get("stream") and script.status == 200 and script.body is None:
             await self._stream(seen, ask, script, writer)
         else:
