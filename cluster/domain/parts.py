@@ -97,20 +97,20 @@ def order(part: PartView, parts: Sequence[PartView], *, run: bool, generation: i
     1. a part has ended by itself, or is refused for good: the others are ended at once
     2. it is to stop: the leader finishes its requests, or has `grace` for it; the others go on with it until it has stopped,
        or at once where it is lost (grace 0)
-    3. it is to begin anew: in the same order
+    3. it is to begin anew: in the same order, or at once after a part has ended (grace 0)
     4. else it has all that it takes, and begins when all have
     """
     leader = parts[0]
     if run and broken(parts, generation):  # 1
         return Order(generation=generation, run=False, grace=0.0)
     goes_on = Order(generation=part.generation, run=True, hold=True)
-    follows = part.rank > 0 and part.pid is not None and not leader.over
+    follows = part.rank > 0 and part.pid is not None and not leader.over and grace != 0
     if not run:  # 2
-        return goes_on if follows and grace != 0 else Order(generation=generation, run=False, grace=grace)
+        return goes_on if follows else Order(generation=generation, run=False, grace=grace)
     if follows and part.generation < generation and leader.generation < generation:  # 3
         return goes_on
     away = any(not item.of(generation) or item.state in _AWAY for item in parts)
-    return Order(generation=generation, run=True, hold=away)  # 4
+    return Order(generation=generation, run=True, grace=grace, hold=away)  # 4
 
 
 def heard(part: PartView, said: Said | None, *, run: bool, told: bool, generation: int, now: float) -> PartView:

@@ -218,7 +218,7 @@ def _renewed(op: Renew, serve: Serve) -> dict[str, Any]:
         "message": "",
         "log_tail": "",
         "ready_at": None,
-        "grace": None,
+        "grace": 0.0 if op.again else None,
         **(counted or {"attempt": 0, "proven": 0}),
     }
 

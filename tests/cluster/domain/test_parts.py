@@ -60,6 +60,7 @@ DEAD = part(1, S.BACKOFF, code="engine_died", message="The engine was ended by s
         ("to restart", SERVING, {"generation": 2}, Order(generation=2, run=True, hold=True), Order(generation=1, run=True, hold=True)),
         ("its leader is ready to", [part(0, S.STARTING, 2), part(1)], {"generation": 2}, Order(generation=2, run=True, hold=True), Order(generation=2, run=True, hold=True)),
         ("both are", [part(0, S.STARTING, 2), part(1, S.STARTING, 2)], {"generation": 2}, Order(generation=2, run=True), Order(generation=2, run=True)),
+        ("at once after an end", SERVING, {"generation": 2, "grace": 0.0}, Order(generation=2, run=True, grace=0.0, hold=True), Order(generation=2, run=True, grace=0.0, hold=True)),
         ("after an end", [part(0, S.STOPPED), DEAD], {"generation": 2}, Order(generation=2, run=True, hold=True), Order(generation=2, run=True, hold=True)),
     ],
 )  # fmt: skip
