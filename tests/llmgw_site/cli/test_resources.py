@@ -45,7 +45,7 @@ def test_a_model_is_added_on_cards_and_moved_to_the_processor(llmgw: Llmgw) -> N
     ("words", "told"),
     [
         (("--tp", "2"), "write gpus_per_node=2"),
-        (("--engine", "vllm", "--tp", "2", "--pp", "2", "--card-memory", "9GiB"), "later version"),
+        (("--engine", "vllm", "--pp", "2"), "write tp=1 or more"),
         (("--engine", "vllm", "--gpus-per-node", "2", "--card-memory", "9GiB"), "write tp=2"),
         (("--gpus-per-node", "1"), "card_memory"),
     ],
