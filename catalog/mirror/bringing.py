@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,18 +13,25 @@ from catalog.mirror.fetch import Origin, Tell, Wanted, fetch
 from catalog.mirror.links import CannotLink, FromFile, link
 from llmgw_site.lib.errors import Refused
 
-Alike = Callable[[str, ManifestFile], Iterable[Path]]
-"""Where other versions than this one have a file with these bytes."""
+Content = tuple[str, int]
+"""SHA-256 and bytes of a file."""
 
 
 class Bringing:
-    """One try, for as long as the version is locked. `folder`: where its files lie. `tell` gets the bytes of the version that are there,
+    """One try, for as long as the version is locked. `folder`: where its files lie; `others`: where other versions have such. `tell` gets the bytes of the version that are there,
     `here` those of them that other versions gave."""
 
     def __init__(
-        self, folder: Path, manifest: Manifest, alike: Alike, *, stop: Event | None, tell: Tell, here: Tell
+        self,
+        folder: Path,
+        manifest: Manifest,
+        others: Mapping[Content, Sequence[Path]],
+        *,
+        stop: Event | None,
+        tell: Tell,
+        here: Tell,
     ) -> None:
-        self._folder, self._manifest, self._alike = folder, manifest, alike
+        self._folder, self._manifest, self._others = folder, manifest, others
         self._stop, self._tell, self._here = stop, tell, here
         self._there = self._shared = 0
 
@@ -36,7 +43,7 @@ class Bringing:
                 self._shared += file.size if self._target(file).lstat().st_nlink > 1 else 0  # before a kill
         self._say()
         for file in self._lacking():
-            if any(self._linked(path, file) for path in self._alike(self._manifest.id, file)):
+            if any(self._linked(path, file) for path in self._alike(file)):
                 self._there, self._shared = self._there + file.size, self._shared + file.size
             self._say()
 
@@ -49,7 +56,7 @@ class Bringing:
                 fetch, _wanted(file), target, connections=connections, stop=self._stop, reserve=reserve
             )  # fmt: skip
             copy = partial(bring, tell=self._more(True))
-            if any(_copied(path, copy) for path in self._alike(self._manifest.id, file)):
+            if any(_copied(path, copy) for path in self._alike(file)):
                 self._shared += file.size
             else:
                 bring(origin, tell=self._more(False))
@@ -61,6 +68,9 @@ class Bringing:
             return link(source, self._target(file), _wanted(file), stop=self._stop, tell=self._more(True))
         except CannotLink:
             return False
+
+    def _alike(self, file: ManifestFile) -> Iterator[Path]:
+        return (path for path in self._others.get((file.sha256, file.size), ()) if is_there(path, file.size))
 
     def _lacking(self) -> list[ManifestFile]:
         return [file for file in self._manifest.files if not is_there(self._target(file), file.size)]

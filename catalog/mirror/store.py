@@ -24,7 +24,7 @@ from threading import Event, Lock
 from catalog.domain.manifests import VERSION, Held, Manifest, ManifestFile, manifest_from_dict, to_make_room, together
 from catalog.domain.repository import Format
 from catalog.domain.safetensors import MAX_INDEX, BadSafetensors, read_index
-from catalog.mirror.bringing import Bringing, is_there
+from catalog.mirror.bringing import Bringing, Content, is_there
 from catalog.mirror.fetch import CONNECTIONS, Origin, Tell
 from catalog.mirror.parts import RESERVE, fetched, to_come
 from llmgw_site.lib import files
@@ -139,7 +139,7 @@ class Store:
                 text = f"no checksum of {unchecked} is known: give its SHA-256, so that what comes can be compared"
                 raise Refused(Kind.INVALID, "weights_unchecked", text)
             files.write_json(folder / MANIFEST, manifest.as_dict())
-            work = Bringing(folder / FILES, manifest, self.alike, stop=stop, tell=tell, here=here)
+            work = Bringing(folder / FILES, manifest, self.others(manifest), stop=stop, tell=tell, here=here)
             try:
                 work.link()
                 with self._room:
@@ -153,14 +153,17 @@ class Store:
             (folder / WHOLE).touch()
             files.sync_folder(folder)
 
-    def alike(self, version: str, file: ManifestFile) -> Iterator[Path]:
-        """Where files with the bytes of this one lie in other versions, by their manifests; each was compared when it came."""
-        for other in self._names() if file.sha256 else ():
-            manifest = self.manifest(other) if other != version else None
-            for own in manifest.files if manifest is not None else ():
-                path = self._folder(other) / FILES / own.path
-                if (own.sha256, own.size) == (file.sha256, file.size) and is_there(path, own.size):
-                    yield path
+    def others(self, manifest: Manifest) -> dict[Content, list[Path]]:
+        """Where other versions have files with the bytes of those of this one, by their manifests; each was compared when it came. Every
+        manifest is read once, however many files there are."""
+        wanted = {(file.sha256, file.size) for file in manifest.files if file.sha256}
+        found: dict[Content, list[Path]] = {}
+        for version in self._names():
+            other = self.manifest(version) if version != manifest.id else None
+            for file in other.files if other is not None else ():
+                if (file.sha256, file.size) in wanted:
+                    found.setdefault((file.sha256, file.size), []).append(self._folder(version) / FILES / file.path)
+        return found
 
     def remove(self, version: str) -> bool:
         """Forget a version, whole or not. False: it is not here. Raises Refused `fetch_running`."""
