@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from catalog.models import Event
+from catalog.models import Event, Model
 from cluster import selectors
 from cluster.models import Node, Replica, ReplicaPart
-from cluster.services import labels
+from cluster.services import labels, measuring
 from cluster.wire import CardReport, EngineBuild, Hardware, ReplicaReport, WantedReplica
 from llmgw_site.console.selectors.cluster import cluster
 from llmgw_site.console.selectors.nodes import machines
@@ -211,3 +211,36 @@ def test_each_node_shows_its_part(pair: tuple[Member, Member]) -> None:
     assert (shown["alpha"].node.replicas, shown["beta"].node.replicas) == (1, 1)
     assert {node.name: node.replica_count for node in selectors.nodes()} == {"alpha": 1, "beta": 1}  # type: ignore[attr-defined]
     assert {node.name: node.replicas for node in cluster().nodes} == {"alpha": 1, "beta": 1}
+
+
+def test_what_the_node_that_takes_most_was_seen_to_take_is_reserved_of_each_from_then_on(
+    pair: tuple[Member, Member],
+) -> None:
+    ready(pair)
+    now = selectors.database_now()
+    pair[0].say("ready", pid=40, memory=GIB, card_memory=5 * GIB, ready_at=now - 120, last_used_at=now - 10)
+    pair[1].say("ready", pid=41, memory=2 * GIB, card_memory=6 * GIB)
+    assert measuring.record(timezone.now()) == 1
+    (model,) = selectors.world().models
+    assert model.profiles[0].memory == 2 * GIB + 2 * GIB // 10
+    assert model.profiles[0].card_memory == 8 * GIB  # vLLM takes of its cards what it is given
+
+
+def test_a_replica_that_gives_way_drains_for_half_a_minute_and_its_other_part_ends_after_it(
+    pair: tuple[Member, Member],
+) -> None:
+    ready(pair)
+    Model.objects.update(priority_class="opportunistic")
+    profile = {"engine": "vllm", "tp": 1, "card_memory": 20 * GIB, "memory": 4 * GIB}
+    a_model_row("urgent", weights_path="/u", priority_class="critical", profile=profile)
+    tick()
+    assert not Replica.objects.get(model__name="wide").run
+    wide = Replica.objects.get(model__name="wide").id
+    told = [member.say("ready", pid=40 + at, replica=wide) for at, member in enumerate(pair)]
+    assert [item and (item.run, item.grace) for item in told] == [(False, 30.0), (True, None)]
+    pair[0].say("stopped", replica=wide)
+    pair[1].say("ready", pid=41, replica=wide)
+    pair[1].say("stopped", replica=wide)
+    tick()
+    assert Replica.objects.get(model__name="urgent").run
+    assert not Replica.objects.filter(model__name="wide").exists()
