@@ -51,6 +51,19 @@ class UsageRecord(models.Model):
     client_gone = models.BooleanField(
         default=False, db_default=False, help_text="Whether the client left before the end."
     )
+    reasoning_tokens = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Of the completion, those that were thought and not said."
+    )
+    user = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Id of the user whose key it was; empty: the project's.",
+    )
+    cost = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="In millionths of the cluster's currency; empty: not known."
+    )
 
     class Meta:
         ordering = ["-started_at", "-record_id"]

@@ -28,6 +28,7 @@ class Counts:
     prompt: int | None = None
     completion: int | None = None
     cached: int | None = None
+    reasoning: int | None = None  # of the completion
     estimated: bool = False
     by_usage: bool = False  # from a usage object, which llama.cpp's timings do not overrule
     finish: str = ""  # why the engine ended the answer, of the first choice that did; empty: not known
@@ -52,11 +53,11 @@ def read_usage(usage: Any, counts: Counts) -> None:
         return
     get = usage.get
     prompt, completion = _whole(get("prompt_tokens")), _whole(get("completion_tokens"))  # 1
-    details = get("prompt_tokens_details")
+    details, inner = get("prompt_tokens_details"), get("completion_tokens_details")
     cached = _whole(details.get("cached_tokens")) if type(details) is dict else None
     if prompt is None and completion is None:
         prompt, completion = _whole(get("input_tokens")), _whole(get("output_tokens"))  # 2
-        details = get("input_tokens_details")
+        details, inner = get("input_tokens_details"), get("output_tokens_details")
         cached = (
             _whole(details.get("cached_tokens")) if type(details) is dict else _whole(get("cache_read_input_tokens"))
         )
@@ -70,6 +71,8 @@ def read_usage(usage: Any, counts: Counts) -> None:
     counts.by_usage = True
     if cached is not None:
         counts.cached = cached
+    if type(inner) is dict and (reasoning := _whole(inner.get("reasoning_tokens"))) is not None:
+        counts.reasoning = reasoning
 
 
 def read_timings(timings: Any, counts: Counts) -> None:

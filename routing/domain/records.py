@@ -46,4 +46,7 @@ class UsageRecord:
     cached_tokens: int | None = None
     estimated: bool = False  # counts were counted from what passed, not reported by the engine
     finish_reason: str = ""  # why the engine ended the answer: stop, length, tool_calls ...; empty: not known
+    reasoning_tokens: int | None = None  # of the completion, those that were thought and not said
+    user: str = ""  # id of the user whose key it was; empty: the project's
+    cost: int | None = None  # micro-units of the cluster's currency; None: no price, or nothing was counted
     client_gone: bool = False  # the client left before the end, whatever else happened

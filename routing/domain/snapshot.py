@@ -101,6 +101,16 @@ class AdapterEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PriceEntry:
+    """What a million tokens cost, in micro-units of `currency`."""
+
+    input: int
+    output: int
+    cached: int | None = None  # of a prompt, from the engine's cache; None: as `input`
+    currency: str = ""  # the cluster's
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelEntry:
     """A model of the catalogue. Not enabled: refused with `reason`."""
 
@@ -120,6 +130,7 @@ class ModelEntry:
     weights: str = ""  # path on the nodes that run it: each of them says whether it has that
     on_demand: bool = False  # at rest until it is asked for: a gateway with a request for it tells a controller
     adapters: tuple[AdapterEntry, ...] = ()
+    price: PriceEntry | None = None  # None: what it costs is not known
     parent: str = ""  # of an adapter: the model whose replicas answer (see adapters.py); in no snapshot
 
     @property

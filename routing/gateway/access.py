@@ -49,7 +49,10 @@ def fields_of(record: UsageRecord, *, method: str, model: str, key: str, adapter
         "tokens_in": record.prompt_tokens,
         "tokens_out": record.completion_tokens,
         "tokens_cached": record.cached_tokens,
+        "tokens_reasoning": record.reasoning_tokens,
         "estimated": record.estimated or None,
+        "cost": record.cost,
+        "user": record.user or None,
     }
 
 

@@ -16,6 +16,7 @@ import orjson
 
 from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.costs import cost
 from routing.domain.endpoints import PATHS, shape_of
 from routing.domain.records import Outcome, UsageRecord
 from routing.domain.tenancy import Holder
@@ -209,6 +210,9 @@ class App:
             completion_tokens=None if counts is None else counts.completion,
             cached_tokens=None if counts is None else counts.cached,
             estimated=counts is not None and counts.estimated,
+            reasoning_tokens=None if counts is None else counts.reasoning,
+            user=key.user if key is not None else "",
+            cost=cost(exchange.price, counts),
             finish_reason="" if counts is None else counts.finish,
             client_gone=exchange.gone,
         )

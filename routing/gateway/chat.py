@@ -121,6 +121,8 @@ class Generate:
         parts = self._parts
         config = parts.config
         route = parts.table.view.routes.get(ask.model)
+        if route is not None and exchange.caller is None:
+            exchange.price = route.model.price
         first, idle = (route.model.first_byte_timeout, route.model.idle_timeout) if route else (None, None)
         first = config.first_byte_timeout if first is None else first
         idle = config.idle_timeout if idle is None else idle
@@ -195,6 +197,7 @@ def _opened(exchange: Exchange) -> dict[str, object]:
         "stream": ask.stream,
         "key_id": key.key_id,
         "project_id": key.project_id,
+        "user": key.user,
         "model_asked": ask.model,
         "model_served": exchange.model,
         "replica_id": exchange.replica_id,

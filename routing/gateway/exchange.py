@@ -18,6 +18,7 @@ from routing.domain.named_meter import NamedMeter
 from routing.domain.openai import Ask
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
+from routing.domain.snapshot import PriceEntry
 from routing.domain.sse import COMMENT
 from routing.domain.tenancy import Holder
 from routing.gateway.callers import Caller
@@ -74,6 +75,7 @@ class Exchange:
         "outcome",
         "over",
         "pings",
+        "price",
         "quiet_since",
         "record_id",
         "redact",
@@ -130,6 +132,7 @@ class Exchange:
         self.first_token_at: float | None = None
         self.meter: StreamMeter | NamedMeter | PassMeter | None = None
         self.counts: Counts | None = None
+        self.price: PriceEntry | None = None  # of the model that answers a client of this node
         self.status = 0
         self.code = ""
         self.outcome = Outcome.FAILED

@@ -12,6 +12,7 @@ from functools import partial
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import media
 from routing.domain.choose import Seat
+from routing.domain.costs import cost, told
 from routing.domain.endpoints import Shape, shape_of
 from routing.domain.envelopes import body_of, error_event
 from routing.domain.meter import BodyMeter, StreamMeter
@@ -99,13 +100,15 @@ async def _body(
     piece = await response.read()  # before the status: an engine that breaks here still gets its proper error
     if length is not None and len(piece) < length <= HELD:
         piece += await _rest(response, length - len(piece))
+    if readable:
+        meter.feed(piece)
+        if (micro := cost(exchange.price, meter.counts)) is not None and exchange.price is not None:
+            headers.append((b"x-llmgw-cost", told(micro, exchange.price.currency).encode()))
     send_head_with_body(exchange.scope)
     await exchange.start(200, headers)
     left = length
     send = exchange.send
     while piece:
-        if readable:
-            meter.feed(piece)
         if left is not None:
             left -= len(piece)
             if not left:
@@ -113,6 +116,8 @@ async def _body(
                 return
         await send({"type": "http.response.body", "body": piece, "more_body": True})
         piece = await response.read()
+        if readable:
+            meter.feed(piece)
     await exchange.finish()
 
 

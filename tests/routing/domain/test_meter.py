@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.meter import BodyMeter, Counts, StreamMeter
+from routing.domain.meter import BodyMeter, Counts, StreamMeter, read_usage
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 4}}
 
@@ -47,7 +47,7 @@ def cut(data: st.DataObject, stream: bytes) -> list[bytes]:
 def test_any_split_strips_the_usage_chunk_and_nothing_else(data: st.DataObject, strip: bool) -> None:
     out, meter = run(cut(data, STREAM), strip=strip)
     assert out == (STREAM.replace(EXTRA, b"") if strip else STREAM)
-    assert meter.counts == Counts(prompt=11, completion=3, cached=4, by_usage=True)
+    assert meter.counts == Counts(prompt=11, completion=3, cached=4, by_usage=True, finish="stop")
     assert meter.done
     assert meter.error is None
     assert meter.first_token_at is not None
@@ -168,6 +168,17 @@ def test_a_large_document_is_not_kept() -> None:
     meter.feed(b'{"data":[')
     for _ in range(100):
         meter.feed(b"0.123456," * 10_000)
-        assert len(meter._held) <= 16
+        assert len(meter._held) <= 64
     meter.feed(b'0],"usage":{"prompt_tokens":5,"total_tokens":5}}')
     assert meter.counts == Counts(prompt=5, by_usage=True)
+
+
+def test_what_was_thought_is_read_where_an_engine_says_it() -> None:
+    chat, response = Counts(), Counts()
+    read_usage(
+        {"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 7}}, chat
+    )
+    read_usage({"input_tokens": 5, "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 0}}, response)
+    assert (chat.reasoning, response.reasoning) == (7, 0)
+    read_usage({"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": None}, other := Counts())
+    assert other.reasoning is None
