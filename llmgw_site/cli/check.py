@@ -26,7 +26,7 @@ def run(environ: Mapping[str, str]) -> int:
         config = load(environ)
     except ConfigError as error:
         return _report(error.problems)
-    problems = [problem for check in CHECKS for problem in check(config)]
+    problems = [*(problem for check in CHECKS for problem in check(config)), *traces(environ)]
     if not problems:
         print(f"all is well: data in {config.data}, client listener {config.client_url}")
     return _report(problems)
@@ -105,6 +105,16 @@ def engine(config: Config) -> list[str]:
         except Refused as refused:
             problems.append(refused.message)
     return problems
+
+
+def traces(environ: Mapping[str, str]) -> list[str]:
+    """What the `OTEL_*` variables ask for can be had."""
+    from routing.gateway.tracing import wanted
+
+    asked = wanted(environ)
+    if asked is True and find_spec("opentelemetry.exporter") is None:
+        return ["OTEL_* variables ask for traces, but OpenTelemetry is not installed: install the extra `tracing`"]
+    return [f"traces are not sent: {asked}"] if isinstance(asked, str) else []
 
 
 def broker(config: Config) -> list[str]:

@@ -32,6 +32,7 @@ from routing.gateway.errors import JSON, Headers, internal, render, stopping
 from routing.gateway.exchange import CLIENT_GONE, ClientGone, Exchange, Receive, Scope, Send
 from routing.gateway.metrics import UNKNOWN
 from routing.gateway.node_api import NodeApi
+from routing.gateway.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,10 @@ Work = Callable[[Exchange], Awaitable[None]]
 class App:
     """Made by lifespan.build; `web` answers what is not ours, on nodes that run the controller."""
 
-    def __init__(self, parts: Parts, access: AccessLog, web: Any, node_api: NodeApi) -> None:
+    def __init__(
+        self, parts: Parts, access: AccessLog, web: Any, node_api: NodeApi, tracing: Tracing | None = None
+    ) -> None:
+        self._tracing = tracing
         self.active: set[Exchange] = set()
         self._members = parts.members
         self._redact = Redactor(lambda: parts.members.map, lambda: parts.table.view)
@@ -117,6 +121,8 @@ class App:
             exchange.caller = caller
             marks = caller.marks
             exchange.key = Holder(key_id=marks.key, prefix="", project_id=marks.project)  # it was checked
+        if self._tracing is not None:
+            exchange.trace = self._tracing.begin(exchange)
         self.active.add(exchange)
         try:
             if caller is None and not self._members.runs(Module.EDGE):
@@ -180,6 +186,8 @@ class App:
         if caller is not None:
             line |= {"hop": caller.marks.hop, "from_node": caller.node_id, "key": caller.marks.key or None}
         self._access.write(parts.clock.now(), line)
+        if exchange.trace is not None:
+            exchange.trace.end(exchange, record, key=key.prefix if key is not None else "")
 
     def _is_adapter(self, asked: str, model: str) -> bool:
         route = self._parts.table.view.routes.get(asked) if asked != model else None

@@ -27,6 +27,7 @@ from routing.gateway.metrics import UNKNOWN, Metrics
 from routing.gateway.peers import Peers
 from routing.gateway.speech import Speech
 from routing.gateway.table import Table
+from routing.gateway.tracing import EXTERNAL, NODE
 from routing.gateway.upstream import Upstream, UpstreamError
 
 
@@ -68,6 +69,8 @@ class Generate:
         if exchange.caller is not None:
             exchange.caller.check(body)
         ask = exchange.ask = parse(exchange.endpoint, body, max_depth=parts.config.max_json_depth)
+        if exchange.trace is not None:
+            exchange.trace.scheduled()
         place = await parts.dispatch.first(exchange, ask, body)
         self._note_place(exchange, place)
         if exchange.record_id:
@@ -167,6 +170,9 @@ class Generate:
     def _note_place(self, exchange: Exchange, place: Place) -> None:
         exchange.node_id = place.node.node_id if isinstance(place, Via) else self._parts.members.node_id
         exchange.replica_id = place.replica_id if isinstance(place, Seat) else ""
+        if exchange.trace is not None:
+            kind = place.engine if isinstance(place, Seat) else NODE if isinstance(place, Via) else EXTERNAL
+            exchange.trace.sent(exchange, provider=kind)
 
     def _note_error(self, exchange: Exchange, place: Place, error: UpstreamError) -> Refused:
         """Count it, have the engine looked at, and say what the client is told."""

@@ -17,7 +17,7 @@ from routing.domain.meter import Counts, StreamMeter
 from routing.domain.named_meter import NamedMeter
 from routing.domain.openai import Ask
 from routing.domain.passing import PassMeter
-from routing.domain.records import Outcome
+from routing.domain.records import Outcome, UsageRecord
 from routing.domain.snapshot import PriceEntry
 from routing.domain.sse import COMMENT
 from routing.domain.tenancy import Holder
@@ -37,6 +37,16 @@ class Redact(Protocol):
     def headers(self, headers: Headers) -> Headers: ...
 
     def text(self, text: bytes) -> bytes: ...
+
+
+class Spans(Protocol):
+    """The trace of a request, where traces are kept (tracing.py)."""
+
+    def scheduled(self) -> None: ...
+
+    def sent(self, exchange: Exchange, *, provider: str) -> None: ...
+
+    def end(self, exchange: Exchange, record: UsageRecord, *, key: str) -> None: ...
 
 
 _SOONER = 0.8
@@ -90,6 +100,7 @@ class Exchange:
         "started_at",
         "status",
         "task",
+        "trace",
         "waits",
         "watcher",
         "writer",
@@ -144,6 +155,7 @@ class Exchange:
         self.sending = False
         self.waits = False  # for a model that comes up
         self.writer: DirectWriter | None = None
+        self.trace: Spans | None = None
         self.task: asyncio.Task[Any] | None = None
         self.watcher: asyncio.Task[None] | None = None
 

@@ -17,6 +17,7 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.choose import Route
 from routing.domain.offers import Offer, own_offer
+from routing.gateway import tracing
 from routing.gateway.access import AccessLog
 from routing.gateway.activation import Activation
 from routing.gateway.app import App
@@ -97,7 +98,9 @@ class Gateway:
             cloud=cloud,
             dispatch=dispatch,
         )
-        self.app = App(parts, AccessLog(config), WebProxy(config, self.upstream, listener=CLIENT), node_api)
+        self.tracing = tracing.make(os.environ)
+        web = WebProxy(config, self.upstream, listener=CLIENT)
+        self.app = App(parts, AccessLog(config), web, node_api, self.tracing)
         to_web = WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY)
         self.weights = NodeWeights(config)
         self.node_app = NodeListener(to_web, self.app, self.members, self.peers, self.weights)
@@ -141,6 +144,8 @@ class Gateway:
         await self.upstream.close()
         self.weights.close()
         self.ledger.stop()
+        if self.tracing is not None:
+            await self.tracing.stop()
 
     def _own_offer(self, route: Route) -> Offer | None:
         if route.model.external is not None:

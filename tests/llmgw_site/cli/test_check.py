@@ -63,6 +63,13 @@ def test_missing_weights(environ: dict[str, str], capsys: pytest.CaptureFixture[
     assert "LLMGW_QUICKSTART_WEIGHTS" in problems({**environ, "LLMGW_QUICKSTART_WEIGHTS": "/none.gguf"}, capsys)
 
 
+def test_traces_that_cannot_be_sent(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {**environ, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+    assert check.run(asked) == 0
+    capsys.readouterr()
+    assert "only http/protobuf" in problems({**asked, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, capsys)
+
+
 def test_stores_that_do_not_answer(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     away = free_port()
     stores = {
