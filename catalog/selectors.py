@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from catalog.models import (
     Project,
     Provider,
     Quota,
+    RoleGrant,
     Team,
     Version,
 )
@@ -258,6 +259,10 @@ def keys() -> QuerySet[ApiKey]:
     return ApiKey.objects.select_related("project__team__organisation", "user")
 
 
+def role_grants() -> QuerySet[RoleGrant]:
+    return RoleGrant.objects.select_related("user", "organisation", "team", "project")
+
+
 def admin_tokens() -> QuerySet[AdminToken]:
     return AdminToken.objects.select_related("user")
 
@@ -316,20 +321,21 @@ def find(rows: QuerySet[Row], ref: str, *, noun: str, by: str = "name") -> Row:
     return exact[0]
 
 
-def find_scope(ref: str) -> Organisation | Team | Project:
-    """The organisation, team or project whose id or name is `ref`; `team:NAME` says which kind is meant.
+def find_scope(ref: str, rows_of: Mapping[str, QuerySet[Any]] | None = None) -> Organisation | Team | Project:
+    """The organisation, team or project whose id or name is `ref`; `team:NAME` says which kind is meant. `rows_of`: those to
+    look among, by kind; else all.
 
     Raises Refused NOT_FOUND, or CONFLICT where several carry the name.
     """
     kind, colon, name = ref.partition(":")
-    tables: dict[str, Callable[[], Any]] = {"organisation": organisations, "team": teams, "project": projects}
+    tables = rows_of or {"organisation": organisations(), "team": teams(), "project": projects()}
     if colon and kind in tables:
-        named: Organisation | Team | Project = find(tables[kind](), name, noun=kind)
+        named: Organisation | Team | Project = find(tables[kind], name, noun=kind)
         return named
     found: list[Organisation | Team | Project] = []
     for noun, rows in tables.items():
         try:
-            found.append(find(rows(), ref, noun=noun))
+            found.append(find(rows, ref, noun=noun))
         except Refused as refused:
             if refused.kind is not Kind.NOT_FOUND:
                 raise
@@ -350,14 +356,15 @@ def find_user(name: str) -> Any:
     return user
 
 
-def only_project() -> Project:
-    """The project to take where none was named: the only one, or the only one named `default` (`llmgw up` makes it).
+def only_project(projects: QuerySet[Project] | None = None) -> Project:
+    """The project to take where none was named: the only one of these, or the only one named `default` (`llmgw up` makes it).
 
     Raises Refused where it has to be named.
     """
-    rows = list(Project.objects.all()[:2])
+    projects = Project.objects.all() if projects is None else projects
+    rows = list(projects[:2])
     if len(rows) > 1:
-        rows = list(Project.objects.filter(name="default")[:2]) or rows
+        rows = list(projects.filter(name="default")[:2]) or rows
     if len(rows) != 1:
         problem = "there are several" if rows else "there is none yet"
         raise Refused(

@@ -29,7 +29,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.services import tokens
+from catalog.services import access, tokens
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused, envelope
 
 log = logging.getLogger("llmgw.web")
@@ -54,7 +54,11 @@ class AdminTokenAuthentication(BaseAuthentication):
 
 
 class ModelPermissions(BasePermission):
-    """Django's permissions decide. Anonymous callers get 401, known ones without the permission 403."""
+    """Django's permissions decide. Anonymous callers get 401, known ones without the permission 403.
+
+    An action that a view names in `in_scopes` is open to who holds the permission of some scopes, too: the view itself shows
+    and takes nothing that is outside of these (`catalog.api.rows`).
+    """
 
     VERBS = {"GET": "view", "HEAD": "view", "POST": "add", "PUT": "change", "PATCH": "change", "DELETE": "delete"}
 
@@ -62,7 +66,9 @@ class ModelPermissions(BasePermission):
         if not request.user or not request.user.is_authenticated:
             return False
         needed = self.needed(request.method or "", view)
-        missing = [name for name in needed if not request.user.has_perm(name)]
+        action = getattr(view, "action", None) or (request.method or "")
+        held = _anywhere if action in getattr(view, "in_scopes", ()) else _everywhere
+        missing = [name for name in needed if not held(request.user, name)]
         if missing:
             raise Refused(
                 Kind.FORBIDDEN,
@@ -83,6 +89,14 @@ class ModelPermissions(BasePermission):
                 return needs[name]
         meta = view.queryset.model._meta  # a view that says neither is a defect: AttributeError, answered as 500
         return (f"{meta.app_label}.{self.VERBS[method]}_{meta.model_name}",)
+
+
+def _everywhere(user: Any, permission: str) -> bool:
+    return bool(user.has_perm(permission))
+
+
+def _anywhere(user: Any, permission: str) -> bool:
+    return access.reach(user, permission).anywhere
 
 
 # --- what comes in, what goes out

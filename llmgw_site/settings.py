@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "workers",
     "llmgw_site.up",
 ]
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "catalog.services.access.RoleBackend"]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
+from catalog.services import access
 from llmgw_site.lib.units import format_seconds
 from routing.models import UsageRecord
 
@@ -43,6 +44,18 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
     @admin.display(description="Total", ordering="total_s")
     def total(self, row: UsageRecord) -> str | None:
         return None if row.total_s is None else format_seconds(row.total_s)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """Records of the projects that the user may see."""
+        projects = access.project_ids(access.reach(request.user, "routing.view_usagerecord"))
+        rows = super().get_queryset(request)
+        return rows if projects is None else rows.filter(project_id__in=projects)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return access.anywhere(request.user, ["routing.view_usagerecord"])
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -11,7 +11,7 @@ from catalog.domain.facts import ModelFacts
 from catalog.domain.manifests import ManifestFile
 from catalog.domain.repository import Format
 from catalog.models import ApiKey, Model, Project, Provider, Version
-from catalog.services import keys, providers, scopes, served, tokens, versions
+from catalog.services import keys, providers, roles, scopes, served, tokens, versions
 from llmgw_site.lib.units import MIB
 
 ACTOR = "user:tester"
@@ -23,9 +23,15 @@ def a_project(name: str = "main") -> Project:
     return scopes.create_project(actor=ACTOR, team=team, name=name)
 
 
-def a_key(name: str = "a key", *, project: Project | None = None, **fields: Any) -> tuple[ApiKey, str]:
-    """A key and its text."""
-    key, secret = keys.issue(actor=ACTOR, project=project or a_project(f"project of {name}"), name=name, **fields)
+def a_key(
+    name: str = "a key", *, project: Project | None = None, user: User | None = None, **fields: Any
+) -> tuple[ApiKey, str]:
+    """A key and its text. One of a user is of somebody in the project."""
+    project = project or a_project(f"project of {name}")
+    if user is not None:
+        roles.give(actor=ACTOR, user=user, role="viewer", scope=project)
+        fields["user"] = user
+    key, secret = keys.issue(actor=ACTOR, project=project, name=name, **fields)
     return key, secret.text
 
 

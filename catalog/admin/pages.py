@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -13,7 +13,7 @@ from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 
-from catalog.services import actors
+from catalog.services import access, actors
 from llmgw_site.lib.errors import Kind, Refused
 
 
@@ -107,6 +107,78 @@ class ServicePages(ModelAdmin):  # type: ignore[misc]
         return HttpResponseRedirect(back)
 
 
+class ScopedPages(ServicePages):
+    """Pages of rows that are in scopes: who holds a permission of some scopes only finds and changes nothing else."""
+
+    paths: ClassVar[access.Paths] = ()
+    written_paths: ClassVar[access.Paths | None] = None
+    """The same for changes, where it differs."""
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        held = self._held(request, "view") | self._held(request, "change") | self._held(request, "delete")
+        return held.of_rows(self.rows(), self.paths)
+
+    def rows(self) -> Any:
+        """All rows, with what lists show."""
+        raise NotImplementedError
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        """A filter by scope names all there are: it is for whoever may see all."""
+        filters = super().get_list_filter(request)
+        if self._held(request, "view").everywhere:
+            return filters
+        return [item for item in filters if item not in _SCOPES]
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.holds(request, "view", obj) or self.holds(request, "change", obj)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.holds(request, "add")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.holds(request, "change", obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.holds(request, "delete", obj)
+
+    def holds(self, request: HttpRequest, verb: str, row: Any = None) -> bool:
+        """Whether the user may do this to the row; without one, to some row."""
+        held = self._held(request, verb)
+        if held.everywhere or row is None:
+            return held.anywhere
+        return held.of_rows(self.model._default_manager.filter(pk=row.pk), self._paths(verb)).exists()
+
+    def allowed(self, request: HttpRequest, verb: str, rows: Any) -> Any:
+        """Those of these rows that the user may do this to."""
+        return self._held(request, verb).of_rows(rows, self._paths(verb))
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        if self.allowed(request, "delete", queryset).count() != queryset.count():
+            raise access.lacks(request.user, self._permission("delete"), "all of these")
+        super().delete_queryset(request, queryset)
+
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        """Of scopes those are offered, and taken, in which the user may add such rows."""
+        paths = _SCOPES.get(db_field.name)
+        if paths is not None:
+            rows = db_field.related_model._default_manager.all()
+            kwargs["queryset"] = self._held(request, "add").of_rows(rows, paths)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def _paths(self, verb: str) -> access.Paths:
+        return self.paths if verb == "view" or self.written_paths is None else self.written_paths
+
+    def _permission(self, verb: str) -> str:
+        return f"{self.opts.app_label}.{verb}_{self.opts.model_name}"
+
+    def _held(self, request: HttpRequest, verb: str) -> access.Reach:
+        return access.reach(request.user, self._permission(verb))
+
+
+_SCOPES = {"organisation": access.ORGANISATIONS, "team": access.TEAMS, "project": access.PROJECTS}
 _NO_FIELD = frozenset({Kind.NOT_FOUND, Kind.FORBIDDEN})
 """Refusals after which there is nothing to type anew."""
 

@@ -9,9 +9,9 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from catalog import selectors
-from catalog.admin.pages import ServicePages, to_form
+from catalog.admin.pages import ScopedPages, to_form
 from catalog.models import Organisation, Project, Team
-from catalog.services import scopes
+from catalog.services import access, scopes
 from catalog.services.allowlists import allowlist
 from llmgw_site.lib.errors import Refused
 
@@ -26,7 +26,7 @@ class _ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
         return data
 
 
-class _ScopePages(ServicePages):
+class _ScopePages(ScopedPages):
     form = _ScopeForm
     search_fields = ["name", "id"]
     parent: ClassVar[str] = ""
@@ -60,8 +60,9 @@ class _ScopePages(ServicePages):
 @admin.register(Organisation)
 class OrganisationPages(_ScopePages):
     list_display = ["name", "teams", "created_at"]
+    paths = access.ORGANISATIONS
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def rows(self) -> Any:
         return selectors.organisations()
 
     @admin.display(ordering="team_count")
@@ -77,8 +78,9 @@ class TeamPages(_ScopePages):
     list_display = ["name", "organisation", "projects", "created_at"]
     list_filter = ["organisation"]
     parent = "organisation"
+    paths, written_paths = access.TEAMS, access.TEAMS[1:]
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def rows(self) -> Any:
         return selectors.teams()
 
     @admin.display(ordering="project_count")
@@ -94,8 +96,9 @@ class ProjectPages(_ScopePages):
     list_display = ["name", "team", "organisation", "keys", "created_at"]
     list_filter = ["team"]
     parent = "team"
+    paths, written_paths = access.PROJECTS, access.PROJECTS[1:]
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def rows(self) -> Any:
         return selectors.projects()
 
     def organisation(self, row: Any) -> str:

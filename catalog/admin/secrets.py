@@ -16,14 +16,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.html import format_html
-from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from catalog import selectors
-from catalog.admin.pages import ServicePages, to_form
-from catalog.models import AdminToken, ApiKey
-from catalog.services import keys, tokens
+from catalog.admin.pages import ScopedPages, to_form
+from catalog.models import AdminToken, ApiKey, RoleGrant
+from catalog.services import access, keys, tokens
 from catalog.services.allowlists import allowlist
 from llmgw_site.lib.errors import Refused
 
@@ -47,7 +46,7 @@ class _Live(admin.SimpleListFilter):
         return queryset
 
 
-class _SecretPages(ServicePages):
+class _SecretPages(ScopedPages):
     actions = ["revoke_selected"]
     list_filter: list[Any] = [_Live]
     shown = ["id", "prefix", "created_by", "created_at", "revoked_at", "last_used_at"]
@@ -59,7 +58,7 @@ class _SecretPages(ServicePages):
         return False
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
-        return bool(ModelAdmin.has_delete_permission(self, request))
+        return self.holds(request, "delete")
 
     @display(description="state", label={"live": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
     def state(self, row: Any) -> str:
@@ -70,7 +69,8 @@ class _SecretPages(ServicePages):
     @action(description="Revoke selected", permissions=["revoke"])  # type: ignore[untyped-decorator]
     def revoke_selected(self, request: HttpRequest, queryset: Any) -> None:
         with transaction.atomic():
-            count = self.revoke(request, list(queryset.filter(revoked_at__isnull=True)))
+            rows = self.allowed(request, "delete", queryset.filter(revoked_at__isnull=True))
+            count = self.revoke(request, list(rows))
         messages.success(request, f"{count} revoked.")
 
     def revoke(self, request: HttpRequest, rows: list[Any]) -> int:
@@ -106,9 +106,10 @@ class KeyPages(_SecretPages):
     list_filter: list[Any] = [_Live, "project"]
     search_fields = ["name", "prefix", "former_prefix", "id", "project__name", "user__username"]
     actions_detail = ["rotate"]
+    paths = access.IN_PROJECT
     shown = ["id", "text", "created_by", "created_at", "rotated_at", "revoked_at", "last_used_at"]
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def rows(self) -> Any:
         return selectors.keys()
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -135,7 +136,7 @@ class KeyPages(_SecretPages):
         return f"{row.prefix}…"
 
     def has_rotate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return bool(ModelAdmin.has_change_permission(self, request))
+        return self.holds(request, "change", ApiKey.objects.filter(pk=object_id).first() if object_id else None)
 
     @action(description="Rotate", permissions=["rotate"])  # type: ignore[untyped-decorator]
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -143,7 +144,12 @@ class KeyPages(_SecretPages):
 
     def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         if db_field.name == "user":
-            kwargs["queryset"] = get_user_model().objects.filter(is_active=True)
+            held = access.reach(request.user, "catalog.add_apikey")
+            users = get_user_model().objects.filter(is_active=True)
+            if not held.everywhere:  # not everybody is theirs to see
+                grants = held.of_rows(RoleGrant.objects.all(), access.IN_SCOPE)
+                users = users.filter(pk__in=grants.values("user_id"))
+            kwargs["queryset"] = users
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def revoke(self, request: HttpRequest, rows: list[Any]) -> int:

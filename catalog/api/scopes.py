@@ -11,11 +11,14 @@ from rest_framework.response import Response
 from catalog import selectors
 from catalog.api.rows import Rows, text_filter
 from catalog.api.serializers import OrganisationIn, OrganisationOut, ProjectIn, ProjectOut, ScopeIn, TeamIn, TeamOut
-from catalog.services import scopes
+from catalog.models import Organisation, Team
+from catalog.services import access, scopes
 
 
 class _Scopes(Rows):
     """A PATCH sets name and allowlist, a DELETE is refused while something hangs on it."""
+
+    in_scopes = frozenset({"list", "retrieve", "create", "partial_update", "destroy"})
 
     @extend_schema(request=ScopeIn)
     def partial_update(self, request: Request, ref: str) -> Response:
@@ -31,6 +34,8 @@ class Organisations(_Scopes):
     queryset = selectors.organisations()
     serializer_class = OrganisationOut
     noun = "organisation"
+    in_scopes = frozenset({"list", "retrieve"})
+    paths = access.ORGANISATIONS
 
     @extend_schema(request=OrganisationIn, responses={201: OrganisationOut})
     def create(self, request: Request) -> Response:
@@ -41,14 +46,15 @@ class Teams(_Scopes):
     queryset = selectors.teams()
     serializer_class = TeamOut
     noun = "team"
+    paths, written_paths = access.TEAMS, access.TEAMS[1:]
 
     def filter_queryset(self, queryset: Any) -> Any:
         parent = text_filter(self.request, "organisation")
-        return (
-            queryset.filter(organisation=selectors.find(selectors.organisations(), parent, noun="organisation"))
-            if parent
-            else queryset
-        )
+        return queryset.filter(organisation=self._organisation(parent)) if parent else queryset
+
+    def _organisation(self, ref: str) -> Organisation:
+        found: Organisation = self.visible(selectors.organisations(), access.ORGANISATIONS, ref, noun="organisation")
+        return found
 
     @extend_schema(parameters=[OpenApiParameter("organisation", description="Only its teams (id or name).")])
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -57,7 +63,8 @@ class Teams(_Scopes):
     @extend_schema(request=TeamIn, responses={201: TeamOut})
     def create(self, request: Request) -> Response:
         data = self.checked(TeamIn)
-        data["organisation"] = selectors.find(selectors.organisations(), data["organisation"], noun="organisation")
+        data["organisation"] = self._organisation(data["organisation"])
+        access.require(request.user, "catalog.add_team", data["organisation"])
         return self.show(scopes.create_team(actor=self.actor, **data), status=201)
 
 
@@ -65,10 +72,15 @@ class Projects(_Scopes):
     queryset = selectors.projects()
     serializer_class = ProjectOut
     noun = "project"
+    paths, written_paths = access.PROJECTS, access.PROJECTS[1:]
 
     def filter_queryset(self, queryset: Any) -> Any:
         parent = text_filter(self.request, "team")
-        return queryset.filter(team=selectors.find(selectors.teams(), parent, noun="team")) if parent else queryset
+        return queryset.filter(team=self._team(parent)) if parent else queryset
+
+    def _team(self, ref: str) -> Team:
+        found: Team = self.visible(selectors.teams(), access.TEAMS, ref, noun="team")
+        return found
 
     @extend_schema(parameters=[OpenApiParameter("team", description="Only its projects (id or name).")])
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -77,5 +89,6 @@ class Projects(_Scopes):
     @extend_schema(request=ProjectIn, responses={201: ProjectOut})
     def create(self, request: Request) -> Response:
         data = self.checked(ProjectIn)
-        data["team"] = selectors.find(selectors.teams(), data["team"], noun="team")
+        data["team"] = self._team(data["team"])
+        access.require(request.user, "catalog.add_project", data["team"])
         return self.show(scopes.create_project(actor=self.actor, **data), status=201)

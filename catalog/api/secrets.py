@@ -12,7 +12,8 @@ from rest_framework.response import Response
 from catalog import selectors
 from catalog.api.rows import Rows, flag_filter, text_filter
 from catalog.api.serializers import KeyIn, KeyOut, NewKeyOut, NewTokenOut, RotateIn, TokenIn, TokenOut
-from catalog.services import keys, tokens
+from catalog.models import Project
+from catalog.services import access, keys, tokens
 from llmgw_site.lib.errors import Kind, Refused
 
 ACTIVE = OpenApiParameter(
@@ -31,11 +32,11 @@ class _Secrets(Rows):
     def get_object(self) -> Any:
         rows, ref = self.get_queryset(), self.kwargs["ref"]
         try:
-            return selectors.find(rows.filter(revoked_at__isnull=True), ref, noun=self.noun)
+            return self.allowed(selectors.find(rows.filter(revoked_at__isnull=True), ref, noun=self.noun))
         except Refused as refused:
             if refused.kind != Kind.NOT_FOUND:
                 raise
-            return selectors.find(rows, ref, noun=self.noun)
+            return self.allowed(selectors.find(rows, ref, noun=self.noun))
 
 
 class Keys(_Secrets):
@@ -44,6 +45,8 @@ class Keys(_Secrets):
     queryset = selectors.keys()
     serializer_class = KeyOut
     noun = "key"
+    in_scopes = frozenset({"list", "retrieve", "create", "rotate", "destroy"})
+    paths = access.IN_PROJECT
     needs: ClassVar[dict[str, tuple[str, ...]]] = {"rotate": ("catalog.change_apikey",)}
 
     def filter_queryset(self, queryset: Any) -> Any:
@@ -51,7 +54,7 @@ class Keys(_Secrets):
             return queryset
         project = text_filter(self.request, "project")
         if project:
-            queryset = queryset.filter(project=selectors.find(selectors.projects(), project, noun="project"))
+            queryset = queryset.filter(project=self._project(project))
         return _active(self.request, queryset)
 
     @extend_schema(parameters=[ACTIVE, OpenApiParameter("project", description="Only its keys (id or name).")])
@@ -62,11 +65,17 @@ class Keys(_Secrets):
     def create(self, request: Request) -> Response:
         data = self.checked(KeyIn)
         ref = data.pop("project", None)
-        project = selectors.find(selectors.projects(), ref, noun="project") if ref else selectors.only_project()
+        projects = self.in_reach(Project.objects.all(), access.PROJECTS)
+        project = self._project(ref) if ref else selectors.only_project(projects)
+        access.require(request.user, "catalog.add_apikey", project)
         name = data.pop("user", None)
         user = selectors.find_user(name) if name else None
         key, secret = keys.issue(actor=self.actor, project=project, user=user, **data)
         return Response({**KeyOut(key).data, "key": secret.text}, status=201)
+
+    def _project(self, ref: str) -> Project:
+        found: Project = self.visible(selectors.projects(), access.PROJECTS, ref, noun="project")
+        return found
 
     @extend_schema(request=RotateIn, responses={200: NewKeyOut})
     def rotate(self, request: Request, ref: str) -> Response:

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from catalog import selectors
 from catalog.api.rows import Rows, flag_filter, text_filter
 from catalog.api.serializers import EventOut, ModelIn, ModelOut, NewModelIn, ProfileIn, ProfileOut, WhyIn
-from catalog.services import profiles, served
+from catalog.services import access, profiles, served
 
 
 class Models(Rows):
@@ -21,6 +21,8 @@ class Models(Rows):
     queryset = selectors.models_with_profiles()
     serializer_class = ModelOut
     noun = "model"
+    in_scopes = frozenset({"list", "retrieve", "enable", "disable"})
+    paths = access.IN_SCOPE
     needs = {"enable": ("catalog.change_model",), "disable": ("catalog.change_model",)}
 
     def filter_queryset(self, queryset: Any) -> Any:

@@ -14,6 +14,7 @@ from django.urls import path, register_converter
 from catalog.api.adapters import ModelAdapters
 from catalog.api.providers import ProviderKey, Providers
 from catalog.api.registry import Registry
+from catalog.api.roles import Roles
 from catalog.api.scopes import Organisations, Projects, Teams
 from catalog.api.secrets import Keys, Tokens
 from catalog.api.served import Events, ModelProfiles, Models, Profiles
@@ -46,6 +47,8 @@ urlpatterns = [
     path("teams/<ref:ref>", Teams.as_view(ITEM), name="team"),
     path("projects", Projects.as_view(LIST), name="projects"),
     path("projects/<ref:ref>", Projects.as_view(ITEM), name="project"),
+    path("roles", Roles.as_view(LIST), name="roles"),
+    path("roles/<ref:ref>", Roles.as_view(SECRET), name="role"),
     path("keys", Keys.as_view(LIST), name="keys"),
     path("keys/<ref:ref>/rotate", Keys.as_view({"post": "rotate"}), name="key-rotate"),
     path("keys/<ref:ref>", Keys.as_view(SECRET), name="key"),

@@ -7,6 +7,7 @@ from catalog.models.origins import Origin
 from catalog.models.profiles import Profile
 from catalog.models.providers import Provider
 from catalog.models.quotas import Quota
+from catalog.models.roles import RoleGrant
 from catalog.models.scopes import Organisation, Project, Team
 from catalog.models.served import Model
 from catalog.models.tokens import AdminToken
@@ -24,6 +25,7 @@ __all__ = [
     "Project",
     "Provider",
     "Quota",
+    "RoleGrant",
     "Team",
     "Version",
 ]

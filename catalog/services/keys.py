@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from catalog.domain import keys as secrets
 from catalog.models import ApiKey, Project
-from catalog.services import rows
+from catalog.services import access, rows
 from catalog.services.allowlists import allowlist
 from catalog.signals import secrets_revoked
 from llmgw_site.lib.errors import Kind, Refused
@@ -33,9 +33,12 @@ def issue(
     user: Any = None,
 ) -> tuple[ApiKey, secrets.NewSecret]:
     """A new key, and its text: the only time anybody sees it. `models`: names it may use, None for all. `user`: whose it is,
-    None for the project's."""
+    None for the project's. Raises Refused, `user_not_in_project` among others."""
     if expires_at is not None and expires_at <= timezone.now():
         raise Refused(Kind.INVALID, "invalid_value", "expires_at: the time is over already.", param="expires_at")
+    if user is not None and not access.is_in(user, project):
+        told = f"{user.get_username()} is not in the project {project.name}: give them a role of it, or of a scope above, first."
+        raise Refused(Kind.INVALID, "user_not_in_project", told, param="user")
     secret = secrets.make(secrets.KEY_PREFIX, entropy=dice.token_bytes(32))
     key = ApiKey(
         project=project,

@@ -29,9 +29,9 @@ UNWATCHED = frozenset({"id", "created_at", "updated_at", "last_used_at", "create
 
 
 def noun(row: models.Model) -> str:
-    """What events call this kind of row: `model`, `apikey` as `key`, `admintoken` as `token`."""
+    """What events call this kind of row: `model`, `apikey` as `key`, `admintoken` as `token`, `rolegrant` as `role`."""
     name = str(row._meta.model_name)
-    return {"apikey": "key", "admintoken": "token"}.get(name, name)
+    return {"apikey": "key", "admintoken": "token", "rolegrant": "role"}.get(name, name)
 
 
 def watched(row: models.Model, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -57,14 +57,14 @@ def known(fields: Iterable[str], settable: frozenset[str], *, noun: str) -> None
 
 
 @transaction.atomic
-def add(row: Row, *, actor: str, message: str, tell: bool = True) -> Row:
+def add(row: Row, *, actor: str, message: str, tell: bool = True, why: str = "") -> Row:
     """Insert a new row. Without `tell` the floors above do not hear of it: of a row that is told in the same transaction
     they would hear twice, and each time look at everything."""
     hold_names(row)
     hold_parents(row)
     check(row)
     _save(row, force_insert=True)
-    _record(row, actor=actor, kind=f"{noun(row)}_added", message=message, tell=tell, after=watched(row))
+    _record(row, actor=actor, kind=f"{noun(row)}_added", message=message, tell=tell, after=watched(row), why=why)
     return row
 
 

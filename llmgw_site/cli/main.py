@@ -19,6 +19,7 @@ NOUNS = {
     "quota": "llmgw_site.cli.quotas",
     "headroom": "llmgw_site.cli.headroom",
     "scope": "llmgw_site.cli.scopes",
+    "role": "llmgw_site.cli.roles",
     "key": "llmgw_site.cli.keys",
     "token": "llmgw_site.cli.tokens",
     "jobs": "llmgw_site.cli.jobs",

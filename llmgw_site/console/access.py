@@ -12,16 +12,22 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 
+from catalog.services import access as scoped
+
 View = Callable[..., HttpResponseBase]
 
 
-def page(*permissions: str) -> Callable[[View], View]:
-    """Guard a view: the sign-in page for strangers, 403 for who lacks one of `permissions`. Never cached."""
+def page(*permissions: str, in_scopes: bool = False) -> Callable[[View], View]:
+    """Guard a view: the sign-in page for strangers, 403 for who lacks one of `permissions`. Never cached.
+
+    `in_scopes`: holding them in some scopes is enough; the view itself shows and takes nothing outside of these.
+    """
 
     def guard(view: View) -> View:
         @wraps(view)
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            if not request.user.has_perms(permissions):  # type: ignore[union-attr]
+            held = in_scopes and scoped.anywhere(request.user, permissions)
+            if not held and not request.user.has_perms(permissions):  # type: ignore[union-attr]
                 raise PermissionDenied(f"This page needs the permission {' and '.join(permissions)}.")
             if any("\x00" in str(value) for value in kwargs.values()):
                 raise Http404("There is nothing with this id.")  # PostgreSQL cannot even be asked for it

@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods
 
 from catalog import selectors as catalog
+from catalog.services import access as scoped
 from catalog.services import actors, keys
 from llmgw_site.console import access
 from llmgw_site.console.theme import MAY_ROTATE_KEYS
@@ -19,12 +20,13 @@ GRACES = ((0, "it ends now"), (3_600, "1 hour"), (86_400, "1 day"), (604_800, "7
 USUAL = 86_400
 
 
-@access.page(*MAY_ROTATE_KEYS)
+@access.page(*MAY_ROTATE_KEYS, in_scopes=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def rotate(request: HttpRequest, key_id: str) -> HttpResponse:
     """The form, and what it asks for; a refusal is shown above it."""
     try:
-        key = catalog.find(catalog.keys(), key_id, noun="key")
+        held = scoped.reach(request.user, "catalog.change_apikey")
+        key = catalog.find(held.of_rows(catalog.keys(), scoped.IN_PROJECT), key_id, noun="key")
     except Refused as refusal:
         messages.error(request, refusal.message)
         return redirect("admin:catalog_apikey_changelist")

@@ -46,14 +46,39 @@ def _can(*permissions: str) -> Callable[[HttpRequest], bool]:
     return lambda request: request.user.has_perms(permissions)  # type: ignore[union-attr]
 
 
+def _can_somewhere(permission: str) -> Callable[[HttpRequest], bool]:
+    """Shown to whoever holds this permission of some scope, too."""
+
+    def may(request: HttpRequest) -> bool:
+        from catalog.services import access
+
+        return access.anywhere(request.user, [permission])
+
+    return may
+
+
+IN_SCOPES = frozenset(
+    {
+        "catalog.apikey",
+        "catalog.project",
+        "catalog.team",
+        "catalog.organisation",
+        "catalog.rolegrant",
+        "routing.usagerecord",
+    }
+)
+"""Tables whose pages show to each what is in their scopes."""
+
+
 def _rows(title: str, icon: str, label: str) -> dict[str, Any]:
     """The admin's list of a table, `label` being `app.model`."""
     app, model = label.split(".")
+    permission = f"{app}.view_{model}"
     return {
         "title": title,
         "icon": icon,
         "link": reverse_lazy(f"admin:{app}_{model}_changelist"),
-        "permission": _can(f"{app}.view_{model}"),
+        "permission": _can_somewhere(permission) if label in IN_SCOPES else _can(permission),
     }
 
 
@@ -110,6 +135,7 @@ _NAVIGATION: list[dict[str, Any]] = [
         "items": [
             _rows("Users", "person", "auth.user"),
             _rows("Groups", "groups", "auth.group"),
+            _rows("Roles", "shield_person", "catalog.rolegrant"),
         ],
     },
 ]

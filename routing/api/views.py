@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from catalog.services import access
 from cluster import selectors as cluster
 from cluster.domain.states import NodeState
 from routing import selectors
@@ -44,6 +45,15 @@ class Usage(mixins.ListModelMixin, viewsets.GenericViewSet[Any]):
     queryset = selectors.usage()
     serializer_class = UsageOut
     needs = {"summary": ("routing.view_usagerecord",)}
+    in_scopes = frozenset({"list", "summary"})
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """Records of the projects that the caller may see."""
+        rows: QuerySet[Any] = super().get_queryset()
+        if getattr(self, "swagger_fake_view", False):
+            return rows
+        projects = access.project_ids(access.reach(self.request.user, "routing.view_usagerecord"))
+        return rows if projects is None else rows.filter(project_id__in=projects)
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         asked = {column: self.request.query_params.get(name) for name, column in FILTERS.items()}
