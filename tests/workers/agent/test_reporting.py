@@ -184,7 +184,11 @@ async def test_a_missing_certificate_is_asked_for_with_a_key_that_stays_here(tmp
 
 
 @pytest.mark.parametrize("name", ["node.key", "node.pem", "ca.pem"])
-@pytest.mark.parametrize("content", [b"", b"\0" * 241, b"-----BEGIN PRIVATE KEY-----\nMIG", OTHER_KEY])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0" * 241, b"-----BEGIN PRIVATE KEY-----\nMIG", OTHER_KEY],
+    ids=["empty", "zeros", "torn", "another"],
+)
 async def test_a_damaged_file_is_set_aside_and_another_asked_for(
     tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
