@@ -106,7 +106,8 @@ def figures_in(page: bytes) -> Figures | None:
     read: dict[str, Any] = {figure: _value(found, names, over) for figure, (over, names) in _NAMES.items()}
     for name in ("running", "waiting"):
         read[name] = None if read[name] is None else int(read[name])
-    return Figures(**read, **{figure: _span(found, names) for figure, names in _SPANS.items()})
+    read |= {figure: _span(found, names) for figure, names in _SPANS.items()}
+    return Figures(**read)
 
 
 def _number(text: bytes) -> float | None:

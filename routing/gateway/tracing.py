@@ -186,7 +186,7 @@ class Trace:
         if failed or (record.outcome == Outcome.REFUSED and not self._upstream):
             self._failed(self._step, record.code)
         self._step.end()
-        told = {
+        told: dict[str, Any] = {
             "http.response.status_code": record.status,
             "error.type": record.code,
             "llmgw.key": key,
