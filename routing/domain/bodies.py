@@ -15,9 +15,11 @@ from routing.domain.endpoints import (
     COUNT_TOKENS,
     DETOKENIZE,
     EMBEDDINGS,
+    IMAGES,
     MESSAGES,
     RERANK,
     RESPONSES,
+    SPEECH,
     TOKENIZE,
 )
 
@@ -122,6 +124,14 @@ def _tokenize(value: dict[str, Any]) -> None:
         raise wrong(name, value.get(name), "a string")
 
 
+def _string(name: str) -> Callable[[dict[str, Any]], None]:
+    def check(value: dict[str, Any]) -> None:
+        if type(value.get(name)) is not str or not value[name]:
+            raise wrong(name, value.get(name), "a non-empty string")
+
+    return check
+
+
 def _detokenize(value: dict[str, Any]) -> None:
     tokens = value.get("tokens")
     if type(tokens) is not list:
@@ -138,6 +148,8 @@ CONTENT: dict[str, Callable[[dict[str, Any]], None]] = {
     COUNT_TOKENS: _anthropic,
     RESPONSES: _responses,
     RERANK: _rerank,
+    SPEECH: _string("input"),
+    IMAGES: _string("prompt"),
     TOKENIZE: _tokenize,
     DETOKENIZE: _detokenize,
 }

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat.completions", "completions", "embeddings"
 MESSAGES, COUNT_TOKENS, RESPONSES = "messages", "messages.count_tokens", "responses"
+TRANSCRIPTIONS, TRANSLATIONS, SPEECH = "audio.transcriptions", "audio.translations", "audio.speech"
+IMAGES, EDITS = "images.generations", "images.edits"
 RERANK, TOKENIZE, DETOKENIZE = "rerank", "tokenize", "detokenize"
 
 
@@ -31,6 +33,10 @@ class Endpoint:
     embeddings: bool | None = False  # whether embedding models answer it; None: models of either kind
     streams: bool = False
     shape: Shape = Shape.OPENAI
+    form: bool = False  # the request is a form with files
+    opaque: bool = (
+        False  # the answer is whatever it is: sound, pictures, text, events; it passes and has no end of its own
+    )
 
 
 _ALL = (
@@ -41,6 +47,11 @@ _ALL = (
     Endpoint(name=COUNT_TOKENS, path="/v1/messages/count_tokens", shape=Shape.ANTHROPIC),
     Endpoint(name=RESPONSES, path="/v1/responses", streams=True, shape=Shape.RESPONSES),
     Endpoint(name=RERANK, path="/v1/rerank", embeddings=True),
+    Endpoint(name=TRANSCRIPTIONS, path="/v1/audio/transcriptions", form=True, opaque=True),
+    Endpoint(name=TRANSLATIONS, path="/v1/audio/translations", form=True, opaque=True),
+    Endpoint(name=SPEECH, path="/v1/audio/speech", streams=True, opaque=True),
+    Endpoint(name=IMAGES, path="/v1/images/generations", streams=True, opaque=True),
+    Endpoint(name=EDITS, path="/v1/images/edits", form=True, opaque=True),
     Endpoint(name=TOKENIZE, path="/tokenize", embeddings=None),
     Endpoint(name=DETOKENIZE, path="/detokenize", embeddings=None),
 )

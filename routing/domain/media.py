@@ -15,11 +15,14 @@ from typing import Any
 
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.blocks import blocks
-from routing.domain.endpoints import Shape, shape_of
+from routing.domain.endpoints import ENDPOINTS, Shape, shape_of
+from routing.domain.multipart import Field
 
 ADDRESS = re.compile(r"[\x00-\x20]*(?:http|[a-z][a-z0-9+.-]*:/)", re.IGNORECASE)
 """What an engine could take for an address: a scheme with a slash, and anything that begins as llama.cpp looks for it.
 `data:` has no slash there; base64 has no colon."""
+SPOKEN = frozenset({"model", "prompt", "negative_prompt", "input", "instructions", "text", "user"})
+"""Members and fields that ask for sounds and pictures in words."""
 TEXTS = frozenset({"text", "prompt_string", "refusal", "thinking", "type"})
 """Members of a part that are read as text, whatever stands in them."""
 
@@ -29,11 +32,20 @@ def fetched(endpoint: str, value: Mapping[str, Any]) -> str:
     empty: nowhere. Looked at are the parts of messages, and the prompts, inputs, queries and documents that are objects; of
     messages and responses the blocks and items."""
     shape = shape_of(endpoint)
-    for place, part in _parts(value) if shape is Shape.OPENAI else blocks(shape, value):
+    parts = _parts(value) if shape is Shape.OPENAI else blocks(shape, value)
+    if ENDPOINTS[endpoint].opaque:
+        parts = ((name, item) for name, item in value.items() if name not in SPOKEN)
+    for place, part in parts:
         found = _address(place, part)
         if found:
             return found
     return ""
+
+
+def fetched_by(field: Field) -> str:
+    """The same of a form's field; files are data."""
+    spoken = field.file or field.name in SPOKEN
+    return "" if spoken or not ADDRESS.match(field.value.decode("utf-8", "replace")) else field.name
 
 
 def _parts(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

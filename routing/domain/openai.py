@@ -36,6 +36,7 @@ class Ask:
     has_lora: bool = False  # likewise
     fetched: str = ""  # place of an address that an engine would fetch
     twin: str = ""  # the name that engines of the other kind have for a text to cut into tokens
+    model_at: tuple[int, int] | None = None  # of a form: where the name stands in its beginning
     templated: bool = False  # messages are to be cut into tokens, by the model's template
 
 
@@ -97,7 +98,7 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
         raise refused("invalid_value", f"'n' must be from 1 to {MOST_CHOICES}, not {n}.", "n")
     return Ask(
         model=model,
-        stream=bool(stream),
+        stream=bool(stream) and not ENDPOINTS[endpoint].opaque,
         include_usage=bool(wants) or ENDPOINTS[endpoint].shape is not Shape.OPENAI,  # those always have it
         has_stream_options="stream_options" in value,
         has_lora="lora" in value,
@@ -124,6 +125,9 @@ def upstream_body(body: bytes, ask: Ask, *, served_name: str, lora: bytes = b"")
     `lora`: of an engine that has adapters. Which one applies follows from the name that was asked for, which is what keys are
     allowed, so what a client says of it never counts; an engine by itself applies none.
     """
+    if ask.model_at is not None:
+        renamed = served_name and served_name != ask.model
+        return body[: ask.model_at[0]] + served_name.encode() + body[ask.model_at[1] :] if renamed else body
     if served_name and served_name != ask.model:
         body = jsonbytes.replace(body, "model", orjson.dumps(served_name))
     if lora and ask.has_lora:

@@ -38,9 +38,9 @@ class Caller:
     marks: Marks
     call: signing.Call
 
-    def check(self, body: bytes) -> None:
-        """Raises Refused `body_unsigned` or `body_changed`."""
-        wrong = signing.verify_body(self.call, body)
+    def check(self, body: bytes | None) -> None:
+        """Raises Refused `body_unsigned` or `body_changed`. None: of a form with files, which streams and cannot be signed."""
+        wrong = signing.verify_body(self.call, body, allow_unsigned=body is None)
         if wrong is not None:
             raise refusal(self.node_id, wrong)
 

@@ -10,10 +10,11 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 from routing.domain.choose import Seat
+from routing.domain.endpoints import ENDPOINTS
 from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
 from routing.domain.way import HANDED
-from routing.gateway import hop
+from routing.gateway import hop, upload
 from routing.gateway.auth import authorization, identify
 from routing.gateway.dispatch import Cloud, Dispatch, Place
 from routing.gateway.errors import from_node, from_upstream
@@ -65,10 +66,7 @@ class Generate:
                 authorization(exchange), view.keys, known=bool(view.version), now=exchange.started_at
             )
             exchange.record_id = new_id("rec")
-        body = await self._read(exchange)
-        if exchange.caller is not None:
-            exchange.caller.check(body)
-        ask = exchange.ask = parse(exchange.endpoint, body, max_depth=parts.config.max_json_depth)
+        ask, body = await self._asked(exchange)
         if exchange.trace is not None:
             exchange.trace.scheduled()
         place = await parts.dispatch.first(exchange, ask, body)
@@ -76,6 +74,24 @@ class Generate:
         if exchange.record_id:
             parts.ledger.open(_opened(exchange))
         await self._run(exchange, ask, place, body)
+
+    async def _asked(self, exchange: Exchange) -> tuple[Ask, bytes]:
+        """What is asked for, and the body: of a form with files its beginning, which another node cannot have signed."""
+        config, caller = self._parts.config, exchange.caller
+        if ENDPOINTS[exchange.endpoint].form:
+            if caller is not None:
+                caller.check(None)
+            ask, body = await upload.begin(exchange, most=config.max_body)
+            route = self._parts.table.view.routes.get(ask.model)
+            if exchange.upload is not None and route is not None and route.model.external is not None:
+                exchange.upload.guarded = False
+        else:
+            body = await self._read(exchange)
+            if caller is not None:
+                caller.check(body)
+            ask = parse(exchange.endpoint, body, max_depth=config.max_json_depth)
+        exchange.ask = ask
+        return ask, body
 
     async def _read(self, exchange: Exchange) -> bytes:
         config = self._parts.config
@@ -104,8 +120,8 @@ class Generate:
                 return
             except Refused as error:
                 if (
-                    isinstance(place, Seat) and error.kind is not Kind.INVALID
-                ):  # an answer that no engine of ours gives while it is well
+                    isinstance(place, Seat) and error.kind not in _THEIRS
+                ):  # what no engine of ours says while it is well
                     parts.metrics.engine_failed(exchange.model, error.code)
                     parts.flights.suspect(place.replica_id)
                 raise
@@ -182,6 +198,10 @@ class Generate:
         if isinstance(place, Seat):
             parts.flights.suspect(place.replica_id)
         return refused
+
+
+_THEIRS = frozenset((Kind.INVALID, Kind.TOO_LARGE))
+"""Refusals of what a client sent: no engine is to blame."""
 
 
 def _forwarded(exchange: Exchange, ask: Ask) -> None:

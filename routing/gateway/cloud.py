@@ -38,6 +38,7 @@ from routing.gateway.membership import Members
 from routing.gateway.metrics import Metrics
 from routing.gateway.speech import Speech
 from routing.gateway.table import View
+from routing.gateway.upload import content_type, payload
 from routing.gateway.upstream import Broken, Headers, Response, Target, TooSlow, Upstream, UpstreamError
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class Cloud:
                 method=b"POST",
                 path=_path(prefix, out.path),
                 headers=_headers(exchange, host, key, out),
-                body=out.body,
+                **payload(exchange, out.body),
                 first_byte_timeout=model.first_byte_timeout or config.first_byte_timeout,
                 idle_timeout=model.idle_timeout or config.idle_timeout,
             )
@@ -168,7 +169,7 @@ def _headers(exchange: Exchange, host: str, key: str, out: Outgoing) -> Headers:
     """All that a provider is told beside the body. Of a client's headers only those that say which messages it speaks."""
     stream = exchange.ask is not None and exchange.ask.stream
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", content_type(exchange) if exchange.upload else b"application/json"),
         (b"accept", b"text/event-stream" if stream else b"application/json"),
         (b"accept-encoding", b"identity"),
         (b"user-agent", b"llmgw"),

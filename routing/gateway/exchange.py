@@ -6,7 +6,7 @@ States: open -> (started: the status is sent) -> over. Whatever ends it, `over` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 from llmgw_site.lib.clock import new_id
@@ -47,6 +47,17 @@ class Spans(Protocol):
     def sent(self, exchange: Exchange, *, provider: str) -> None: ...
 
     def end(self, exchange: Exchange, record: UsageRecord, *, key: str) -> None: ...
+
+
+class Rest(Protocol):
+    """What follows of a body that passes piece by piece (upload.py)."""
+
+    over: bool
+    guarded: bool
+
+    def left(self) -> int | None: ...
+
+    def stream(self, head: bytes) -> AsyncIterator[bytes]: ...
 
 
 _SOONER = 0.8
@@ -101,6 +112,7 @@ class Exchange:
         "status",
         "task",
         "trace",
+        "upload",
         "waits",
         "watcher",
         "writer",
@@ -157,6 +169,7 @@ class Exchange:
         self.writer: DirectWriter | None = None
         self.trace: Spans | None = None
         self.task: asyncio.Task[Any] | None = None
+        self.upload: Rest | None = None  # of a form whose files pass piece by piece
         self.watcher: asyncio.Task[None] | None = None
 
     @property
@@ -202,8 +215,18 @@ class Exchange:
             message = await self._receive()
         raise ClientGone
 
+    async def piece(self) -> tuple[bytes, bool]:
+        """A piece of the body, and whether it is the last. Raises ClientGone."""
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        return message.get("body", b""), not message.get("more_body")
+
     def watch(self) -> None:
-        """Listen for the client leaving, from now on; its leaving cancels the work on its request."""
+        """Listen for the client leaving, from now on; its leaving cancels the work on its request. One that still sends its
+        body is heard by whoever reads that."""
+        if self.upload is not None and not self.upload.over:
+            return
         self.watcher = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:

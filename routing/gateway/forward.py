@@ -26,6 +26,7 @@ from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
 from routing.gateway.protocol import DirectWriter, direct_writer, send_head_with_body
 from routing.gateway.speech import Speech
+from routing.gateway.upload import payload
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
 
 Meter = StreamMeter | NamedMeter | PassMeter
@@ -53,8 +54,13 @@ async def forward(
             Target(seat.host, seat.port),
             method=b"POST",
             path=out.path.encode(),
-            headers=to_engine(exchange.scope["headers"], key=seat.key, request_id=exchange.request_id),
-            body=out.body,
+            headers=to_engine(
+                exchange.scope["headers"],
+                key=seat.key,
+                request_id=exchange.request_id,
+                form=exchange.upload is not None,
+            ),
+            **payload(exchange, out.body),
             first_byte_timeout=first_byte_timeout,
             idle_timeout=idle_timeout,
         )

@@ -66,11 +66,14 @@ def _named(headers: Headers) -> set[bytes]:
     return names - {b"close", b"keep-alive", b""}
 
 
-def to_engine(headers: Headers, *, key: str, request_id: str) -> Headers:
-    """A client's (lower-case) headers as an engine gets them."""
+def to_engine(headers: Headers, *, key: str, request_id: str, form: bool = False) -> Headers:
+    """A client's (lower-case) headers as an engine gets them. `form`: with the content type, where the boundary stands."""
     hop = _named(headers)
     out = [item for item in headers if _engine[item[0]] and item[0] not in hop]
-    out.append((b"content-type", b"application/json"))
+    kind = b"application/json"
+    if form:
+        kind = next((value for name, value in headers if name == b"content-type"), kind)
+    out.append((b"content-type", kind))
     out.append((b"accept-encoding", b"identity"))
     out.append((b"x-request-id", request_id.encode()))
     if key:
@@ -78,9 +81,9 @@ def to_engine(headers: Headers, *, key: str, request_id: str) -> Headers:
     return out
 
 
-def to_node(headers: Headers, *, request_id: str, signed: Headers) -> Headers:
+def to_node(headers: Headers, *, request_id: str, signed: Headers, form: bool = False) -> Headers:
     """A request's (lower-case) headers as another node gets them: as an engine would, with our signature for a key."""
-    return [*to_engine(headers, key="", request_id=request_id), *signed]
+    return [*to_engine(headers, key="", request_id=request_id, form=form), *signed]
 
 
 def to_client(headers: Headers, *, request_id: str) -> tuple[Headers, bytes, bytes, int | None]:

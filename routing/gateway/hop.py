@@ -25,6 +25,7 @@ from routing.gateway.forward import carry, read_error, send_error
 from routing.gateway.headers import Headers, to_client, to_node
 from routing.gateway.membership import Members
 from routing.gateway.peers import Peers
+from routing.gateway.upload import payload
 from routing.gateway.upstream import Response, Upstream, UpstreamError
 
 ADDED_HEAD, ADDED_BODY = 4096, 1024
@@ -82,9 +83,12 @@ async def send(
                 headers=to_node(
                     exchange.scope["headers"],
                     request_id=exchange.request_id,
-                    signed=members.sign(via.node, method="POST", path=path, body=body, marks=marks),
+                    signed=members.sign(
+                        via.node, method="POST", path=path, body=None if exchange.upload else body, marks=marks
+                    ),
+                    form=exchange.upload is not None,
                 ),
-                body=body,
+                **payload(exchange, body),
                 first_byte_timeout=first_byte_timeout,
                 idle_timeout=idle_timeout,
             )

@@ -60,7 +60,8 @@ class Seen:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        """Of a form nothing."""
+        return {} if self.headers.get("content-type", "").startswith("multipart/") else json.loads(self.body)
 
 
 class ScriptedEngine:
@@ -130,7 +131,14 @@ class ScriptedEngine:
         first, *lines = head.rstrip("\r\n").split("\r\n")
         raw = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
         headers = dict(raw)
-        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if headers.get("transfer-encoding") == "chunked":
+            body = b""
+            while size := int(await reader.readline(), 16):
+                body += await reader.readexactly(size)
+                await reader.readline()
+            await reader.readline()
+        else:
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
         return Seen(first.split()[1], headers, raw, body, time.monotonic())
 
     async def _watched(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,13 +176,17 @@ class ScriptedEngine:
             await self._whole(seen, ask, script, writer)
 
     async def _whole(self, seen: Seen, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
-        body = (script.body or json.dumps(_document(seen.path, ask, script))).encode()
+        kind = "application/json"
+        if seen.path == "/v1/audio/speech" and script.body is None:
+            kind, body = "audio/wav", SOUND
+        elif seen.path.startswith(("/v1/audio/", "/v1/images/")) and script.body is None:
+            body = json.dumps({"text": "heard", "size": len(seen.body)}).encode()
+        else:
+            body = (script.body or json.dumps(_document(seen.path, ask, script))).encode()
         extra = [*script.headers, ["Content-Encoding", "gzip"]] if script.gzip else script.headers
         if script.gzip:
             body = gzip.compress(body)
-        writer.write(
-            _head(script.status, [["Content-Type", "application/json"], ["Content-Length", len(body)], *extra])
-        )
+        writer.write(_head(script.status, [["Content-Type", kind], ["Content-Length", len(body)], *extra]))
         await asyncio.sleep(script.head_silent)
         if script.die_after is not None:
             writer.write(body[: len(body) // 2])
@@ -204,6 +216,7 @@ class ScriptedEngine:
 
 
 RESET = object()
+SOUND = b"RIFF\x00\xff\r\n" + bytes(range(256)) * 400
 NAMED = {
     "/v1/messages": ("content_block_delta", "message_stop"),
     "/v1/responses": ("response.output_text.delta", "response.completed"),
