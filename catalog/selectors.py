@@ -15,6 +15,7 @@ from catalog.domain.types import (
     AdapterView,
     AdminView,
     KeyView,
+    LimitView,
     ModelView,
     ProfileView,
     ProviderView,
@@ -26,6 +27,7 @@ from catalog.models import (
     AdminToken,
     ApiKey,
     Event,
+    Limit,
     Model,
     Organisation,
     Profile,
@@ -49,7 +51,7 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
     A key that was rotated has two texts until the former one ends, which is no later than the key itself.
     """
     rows = ApiKey.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now), revoked_at__isnull=True)
-    rows = rows.exclude(user__is_active=False).order_by("pk")
+    rows = rows.exclude(user__is_active=False).select_related("limit").order_by("pk")
     found: list[KeyView] = []
     for row in rows:
         view = KeyView(
@@ -60,6 +62,8 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
             models=None if row.models is None else tuple(row.models),
             expires_at=row.expires_at.timestamp() if row.expires_at else None,
             user_id="" if row.user_id is None else str(row.user_id),
+            limit=_limit_view(row),
+            name=row.name,
         )
         found.append(view)
         if row.former_sha256 and row.former_until and row.former_until > now:
@@ -72,7 +76,8 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
 def tenancy_views() -> tuple[ScopeView, ...]:
     """Every project, and the teams and organisations above one. One query."""
     found: dict[str, ScopeView] = {}
-    for project in Project.objects.select_related("team__organisation").order_by("pk"):
+    every = Project.objects.select_related("team__organisation__limit", "team__limit", "limit")
+    for project in every.order_by("pk"):
         team, organisation = project.team, project.team.organisation
         found[project.pk] = _scope_view(project, team.pk)
         if team.pk not in found:
@@ -89,6 +94,18 @@ def _scope_view(row: Organisation | Team | Project, parent: str) -> ScopeView:
         name=row.name,
         parent=parent,
         models=None if row.allowed_models is None else tuple(row.allowed_models),
+        limit=_limit_view(row),
+    )
+
+
+def _limit_view(row: Organisation | Team | Project | ApiKey) -> LimitView | None:
+    found: Limit | None = getattr(row, "limit", None)
+    if found is None:
+        return None
+    return LimitView(
+        requests_per_minute=found.requests_per_minute,
+        tokens_per_minute=found.tokens_per_minute,
+        parallel=found.parallel,
     )
 
 

@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
 
 from catalog import selectors as catalog
-from catalog.domain.types import ModelView
+from catalog.domain.types import LimitView, ModelView
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.domain.types import World
@@ -26,6 +26,7 @@ from routing.domain.snapshot import (
     AdminEntry,
     External,
     KeyEntry,
+    LimitEntry,
     ModelEntry,
     Placed,
     ProviderEntry,
@@ -104,6 +105,8 @@ def compile_snapshot(
                 models=key.models,
                 expires_at=key.expires_at,
                 user=key.user_id,
+                limit=_limit(key.limit),
+                name=key.name if key.limit is not None else "",
             )
             for key in keys
         ),
@@ -124,10 +127,25 @@ def compile_snapshot(
 def _scopes(projects: Collection[str]) -> tuple[ScopeEntry, ...]:
     """What nodes are told of the scopes that these projects are in. One query."""
     entries = (
-        ScopeEntry(scope_id=view.scope_id, kind=view.kind, name=view.name, parent=view.parent, models=view.models)
+        ScopeEntry(
+            scope_id=view.scope_id,
+            kind=view.kind,
+            name=view.name,
+            parent=view.parent,
+            models=view.models,
+            limit=_limit(view.limit),
+        )
         for view in catalog.tenancy_views()
     )
     return told_scopes(entries, projects)
+
+
+def _limit(view: LimitView | None) -> LimitEntry | None:
+    if view is None:
+        return None
+    return LimitEntry(
+        requests_per_minute=view.requests_per_minute, tokens_per_minute=view.tokens_per_minute, parallel=view.parallel
+    )
 
 
 def providers() -> tuple[ProviderEntry, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from django.urls import path, register_converter
 
 from catalog.api.adapters import ModelAdapters
+from catalog.api.limits import Limits
 from catalog.api.providers import ProviderKey, Providers
 from catalog.api.registry import Registry
 from catalog.api.roles import Roles
@@ -52,6 +53,8 @@ urlpatterns = [
     path("keys", Keys.as_view(LIST), name="keys"),
     path("keys/<ref:ref>/rotate", Keys.as_view({"post": "rotate"}), name="key-rotate"),
     path("keys/<ref:ref>", Keys.as_view(SECRET), name="key"),
+    path("limits", Limits.as_view(READ), name="limits"),
+    path("limits/<ref:ref>", Limits.as_view({"get": "retrieve", **KEY}), name="limit"),
     path("tokens", Tokens.as_view(LIST), name="tokens"),
     path("tokens/<ref:ref>", Tokens.as_view(SECRET), name="token"),
     path("models", Models.as_view(LIST), name="models"),

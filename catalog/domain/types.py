@@ -8,6 +8,15 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
+class LimitView:
+    """What a key or the keys of a scope may use of the endpoint; None: as much as there is."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    parallel: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeyView:
     """A text of a key that is worth something now."""
 
@@ -18,6 +27,8 @@ class KeyView:
     models: tuple[str, ...] | None  # names it may use; None: all
     expires_at: float | None
     user_id: str = ""  # whose it is; empty: the project's
+    limit: LimitView | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +40,7 @@ class ScopeView:
     name: str
     parent: str  # id of the scope above; empty: none
     models: tuple[str, ...] | None  # names that may be used below it; None: all
+    limit: LimitView | None = None  # of all keys below it together
 
 
 @dataclass(frozen=True, kw_only=True)

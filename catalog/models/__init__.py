@@ -3,6 +3,7 @@
 from catalog.models.adapters import Adapter
 from catalog.models.events import Event
 from catalog.models.keys import ApiKey
+from catalog.models.limits import Limit
 from catalog.models.origins import Origin
 from catalog.models.profiles import Profile
 from catalog.models.providers import Provider
@@ -18,6 +19,7 @@ __all__ = [
     "AdminToken",
     "ApiKey",
     "Event",
+    "Limit",
     "Model",
     "Organisation",
     "Origin",

@@ -17,6 +17,7 @@ NOUNS = {
     "model": "llmgw_site.cli.models",
     "provider": "llmgw_site.cli.providers",
     "quota": "llmgw_site.cli.quotas",
+    "limit": "llmgw_site.cli.limits",
     "headroom": "llmgw_site.cli.headroom",
     "scope": "llmgw_site.cli.scopes",
     "role": "llmgw_site.cli.roles",

@@ -32,6 +32,8 @@ MAY_REMOVE_WEIGHTS = ("catalog.delete_version",)
 MAY_UPDATE_MODELS = ("catalog.change_model", "cluster.add_job", "cluster.view_job")
 MAY_SEE_QUOTAS = ("catalog.view_quota",)
 MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delete_quota")
+MAY_SEE_LIMITS = ("catalog.view_limit",)
+MAY_CHANGE_LIMITS = ("catalog.add_limit", "catalog.change_limit", "catalog.delete_limit")
 MAY_ROTATE_KEYS = ("catalog.view_apikey", "catalog.change_apikey")
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
 """Chatting issues a key of the OpenAI endpoint, so it asks for the permission to issue keys."""
@@ -111,6 +113,7 @@ _NAVIGATION: list[dict[str, Any]] = [
             _rows("Teams", "group", "catalog.team"),
             _rows("Organisations", "corporate_fare", "catalog.organisation"),
             _page("Quotas", "pie_chart", "console:quotas", *MAY_SEE_QUOTAS),
+            _page("Limits", "speed", "console:limits", *MAY_SEE_LIMITS),
             _rows("Admin tokens", "badge", "catalog.admintoken"),
         ],
     },

@@ -30,6 +30,7 @@ MATRIX: list[tuple[str, str, Any, str, int]] = [
     ("POST", "keys", {"name": "k"}, "add_apikey", 201),
     ("POST", "keys/bot/rotate", {"grace": 60}, "change_apikey", 200),
     ("DELETE", "keys/bot", None, "delete_apikey", 204),
+    ("GET", "limits", None, "view_limit", 200),
     ("GET", "tokens", None, "view_admintoken", 200),
     ("POST", "tokens", {"name": "t"}, "add_admintoken", 201),
     ("DELETE", "tokens/mine", None, "delete_admintoken", 204),

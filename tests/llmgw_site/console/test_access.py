@@ -12,6 +12,7 @@ from llmgw_site.console.theme import (
     MAY_FIND_MODELS,
     MAY_SEE_JOBS,
     MAY_SEE_JOIN_TOKENS,
+    MAY_SEE_LIMITS,
     MAY_SEE_NODES,
     MAY_SEE_QUOTAS,
     MAY_SEE_SETUP,
@@ -22,6 +23,7 @@ PAGES = {
     "/admin/": (),
     "/admin/overview/parts": (),
     "/admin/jobs": MAY_SEE_JOBS,
+    "/admin/limits": MAY_SEE_LIMITS,
     "/admin/nodes": MAY_SEE_NODES,
     "/admin/nodes/add": (*MAY_SEE_JOIN_TOKENS, *MAY_ADD_JOIN_TOKENS),
     "/admin/quotas": MAY_SEE_QUOTAS,
@@ -41,6 +43,7 @@ PAGES = {
         "/admin/chat/key",
         "/admin/setup/save",
         "/admin/quotas/set",
+        "/admin/limits/set",
     ],
 )
 def test_a_stranger_is_sent_to_sign_in(path: str, db: None) -> None:
