@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from routing.domain.limits import SPAN, Slots, Window, room_in, share
+from routing.domain.limits import PARALLEL, SPAN, Slots, Window, room_in, share
 
 HELD = 2.0
 """Seconds after its question in which an edge gives out what it was leased."""
@@ -120,7 +120,7 @@ class PerMinute:
         most = self.limit if counted else share(self.limit, self.edges)
         return most - self.window.total(now)
 
-    def reset(self, now: float, *, counted: bool) -> float:
+    def reset(self, now: float) -> float:
         """Seconds until nothing of it is taken any more, as far as is known here."""
         own = self.window.slots(now)
         return own[-1][0] if own else 0.0
@@ -199,38 +199,54 @@ class PerMinute:
 class Parallel:
     """Parallel requests of one scope, as one edge knows them."""
 
-    kind = "parallel"
+    kind = PARALLEL
 
     def __init__(self, scope: str) -> None:
         self.scope = scope
         self.limit, self.edges = 0, 1
         self.running = self.waiting = 0
         self._permits, self._until, self._refused_until = 0, 0.0, 0.0
+        self._said, self._said_at = 0, -PERMITS
 
-    def passes(self, now: float, *, counted: bool) -> bool:
+    def passes(self, now: float, amount: int, *, counted: bool) -> bool:
         if counted:
-            return self.running < self._permits and now < self._until
-        return self.running < share(self.limit, self.edges)
+            return self.running + amount <= self._permits and now < self._until
+        return self.running + amount <= share(self.limit, self.edges)
 
     def may_ask(self, now: float) -> bool:
         return now >= self._refused_until
 
+    def wait(self, now: float, amount: int, *, counted: bool) -> float | None:
+        return None  # until somebody's request is over
+
+    def take(self, now: float, amount: int, *, counted: bool) -> None:
+        self.running += amount
+
+    def settle(self, at: float, now: float, *, reserved: int, used: int, counted: bool) -> None:
+        self.running -= reserved
+
+    # --- with the controllers
+
     def want(self, now: float) -> LimitWant | None:
-        """All permits that are needed; None: nothing has to be said."""
-        if not (self.waiting or self.running or self._permits):
-            return None
+        """All permits that are needed; None: nothing has to be said, since they know and it is not long ago."""
         spare = lot(self.limit, self.edges) if self.running or self.waiting else 0
         want = min(self.limit, self.running + self.waiting + spare)
+        if want == self._said and not self.waiting and (not want or now - self._said_at < PERMITS / 3):
+            return None
+        self._said, self._said_at = want, now
         self._permits = min(self._permits, max(want, self.running))  # what is not said anew is not used any more
         return LimitWant(scope=self.scope, kind=self.kind, limit=self.limit, want=want, taken=self.running)
 
     def answered(self, asked_at: float, now: float, want: LimitWant, grant: LimitGrant) -> None:
-        self._permits, self._until = grant.granted, asked_at + PERMITS
+        self._permits, self._until = min(grant.granted, want.want), asked_at + PERMITS
         if grant.granted < want.want:
             self._refused_until = now + AGAIN
 
     def unheard(self, want: LimitWant | None) -> None:
-        self._permits, self._refused_until = 0, 0.0
+        self._permits, self._refused_until, self._said = 0, 0.0, -1
 
     def idle(self, now: float) -> bool:
-        return not (self.waiting or self.running or self._permits)
+        return not (self.waiting or self.running or self._permits or self._said)
+
+
+Counter = PerMinute | Parallel

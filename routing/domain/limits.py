@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.endpoints import CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
@@ -32,6 +33,7 @@ PICTURE = 1000
 _GENERATES = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES})
 _FREE = frozenset({TOKENIZE, DETOKENIZE, COUNT_TOKENS})
 """No model computes for them, and their records have no tokens."""
+_LONGEST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _ENCODED = re.compile(rb"[A-Za-z0-9+/=_-]{2048,}")
 LATER = 1.0
 """Seconds after which another try makes sense where nobody knows when there is room: somebody's request has to end."""
@@ -109,13 +111,13 @@ def overshoot(limit: int, edges: int) -> int:
 # --- what a request will take
 
 
-def reckon(endpoint: str, body: bytes, *, most_output: int | None, context: int | None) -> tuple[int, bool]:
-    """Tokens to reserve for a request, and whether it named the bound of its answer itself.
+def reckon(endpoint: str, body: bytes, *, longest: int | None, answers: int, context: int | None) -> int:
+    """Tokens to reserve for a request.
 
-    `most_output`: tokens of all its answers together; `context`: of the model, which bounds the text.
+    `longest`: tokens of one answer of it, as the request bounds it; `context`: of the model, which bounds the text.
     """
     if endpoint in _FREE:
-        return 0, True
+        return 0
     size, pictures = len(body), 0
     if size > 1 << 14:
         for found in _ENCODED.finditer(body):
@@ -125,10 +127,18 @@ def reckon(endpoint: str, body: bytes, *, most_output: int | None, context: int 
     if context is not None:
         prompt = min(prompt, context)
     if endpoint not in _GENERATES:
-        return prompt, True
-    if most_output is not None:
-        return prompt + max(0, most_output), True
-    return prompt + OUTPUT, False
+        return prompt
+    return prompt + answers * (OUTPUT if longest is None else longest)
+
+
+def lengths(endpoint: str, value: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Of a request that was read: tokens that one answer of it may have (None: it names no bound), and how many there are."""
+    longest = next((count for name in _LONGEST if type(count := value.get(name)) is int and count >= 0), None)
+    answers = value.get("n") or 1
+    prompts = value.get("prompt") if endpoint == COMPLETIONS else None
+    if type(prompts) is list and type(prompts[0]) is not int:  # several texts; a list of numbers is one, cut already
+        answers *= len(prompts)
+    return longest, answers
 
 
 # --- what a client is told

@@ -16,6 +16,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import jsonbytes
 from routing.domain.bodies import CONTENT, refused, wrong
 from routing.domain.endpoints import ENDPOINTS, TOKENIZE, Shape
+from routing.domain.limits import lengths
 from routing.domain.media import fetched
 from routing.domain.snapshot import ModelEntry
 
@@ -38,6 +39,8 @@ class Ask:
     twin: str = ""  # the name that engines of the other kind have for a text to cut into tokens
     model_at: tuple[int, int] | None = None  # of a form: where the name stands in its beginning
     templated: bool = False  # messages are to be cut into tokens, by the model's template
+    longest: int | None = None  # tokens that one answer may have; None: it names no bound
+    answers: int = 1  # how many it asks for
 
 
 def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
@@ -96,8 +99,11 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
     n = get("n")
     if n is not None and not 1 <= n <= MOST_CHOICES:
         raise refused("invalid_value", f"'n' must be from 1 to {MOST_CHOICES}, not {n}.", "n")
+    longest, answers = lengths(endpoint, value)
     return Ask(
         model=model,
+        longest=longest,
+        answers=answers,
         stream=bool(stream) and not ENDPOINTS[endpoint].opaque,
         include_usage=bool(wants) or ENDPOINTS[endpoint].shape is not Shape.OPENAI,  # those always have it
         has_stream_options="stream_options" in value,

@@ -169,6 +169,8 @@ class App:
         model = exchange.model or UNKNOWN
         key, caller = exchange.key, exchange.caller
         record = self._record(exchange, total)
+        if exchange.reserved is not None:
+            exchange.reserved.settle(now, record)
         if exchange.record_id:
             parts.ledger.close(record)
         if caller is None:

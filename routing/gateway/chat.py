@@ -11,8 +11,10 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 from routing.domain.choose import Seat
 from routing.domain.endpoints import ENDPOINTS
+from routing.domain.limits import reckon
 from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
+from routing.domain.tenancy import Bound
 from routing.domain.way import HANDED
 from routing.gateway import hop, upload
 from routing.gateway.auth import authorization, identify
@@ -22,6 +24,7 @@ from routing.gateway.exchange import Exchange
 from routing.gateway.forward import forward
 from routing.gateway.hop import Via
 from routing.gateway.ledger import Ledger
+from routing.gateway.limiter import Limiter
 from routing.gateway.load import Flights
 from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics
@@ -47,6 +50,7 @@ class Parts:
     members: Members
     cloud: Cloud
     dispatch: Dispatch
+    limiter: Limiter
 
 
 class Generate:
@@ -69,6 +73,8 @@ class Generate:
         ask, body = await self._asked(exchange)
         if exchange.trace is not None:
             exchange.trace.scheduled()
+        if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
+            await self._reserve(exchange, exchange.key.bounds, ask, body)
         place = await parts.dispatch.first(exchange, ask, body)
         self._note_place(exchange, place)
         if exchange.record_id:
@@ -92,6 +98,18 @@ class Generate:
             ask = parse(exchange.endpoint, body, max_depth=config.max_json_depth)
         exchange.ask = ask
         return ask, body
+
+    async def _reserve(self, exchange: Exchange, bounds: tuple[Bound, ...], ask: Ask, body: bytes) -> None:
+        """Take what the request may use of every limit that applies; App settles it. Raises Refused."""
+        parts = self._parts
+        route = parts.table.view.routes.get(ask.model)
+        context = route.model.context if route is not None else None
+        tokens = reckon(exchange.endpoint, body, longest=ask.longest, answers=ask.answers, context=context)
+        try:
+            exchange.reserved, exchange.rates = await parts.limiter.reserve(bounds, tokens)
+        except Refused:
+            exchange.rates = parts.limiter.rates(bounds)
+            raise
 
     async def _read(self, exchange: Exchange) -> bytes:
         config = self._parts.config

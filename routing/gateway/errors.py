@@ -22,7 +22,7 @@ def render(error: Refused, shape: Shape = Shape.OPENAI) -> tuple[int, Headers, b
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
     if error.kind is Kind.UNAUTHORIZED:
         headers.append((b"www-authenticate", b'Bearer realm="llmgw"'))
-    if error.code in ("model_disabled", "model_parked"):
+    if error.code in ("model_disabled", "model_parked", "request_over_limit"):
         headers.append((b"x-should-retry", b"false"))  # read by OpenAI's clients, which else ask again on any 503
     return HTTP_STATUS[error.kind], headers, body
 

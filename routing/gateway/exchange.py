@@ -24,6 +24,7 @@ from routing.domain.tenancy import Holder
 from routing.gateway.callers import Caller
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
+from routing.gateway.limiter import Reservation
 from routing.gateway.protocol import DirectWriter, send_head_with_body
 
 Scope = dict[str, Any]
@@ -98,11 +99,13 @@ class Exchange:
         "pings",
         "price",
         "quiet_since",
+        "rates",
         "record_id",
         "redact",
         "relays",
         "replica_id",
         "request_id",
+        "reserved",
         "scope",
         "send",
         "sending",
@@ -148,6 +151,8 @@ class Exchange:
         self.model = ""  # as metrics may have it: a name of the catalogue
         self.caller: Caller | None = None  # the node that passed this on; None: a client asks
         self.redact: Redact | None = None
+        self.reserved: Reservation | None = None  # of the limits that apply to the key
+        self.rates: Headers = []  # how they stand, for the client
         self.node_id = ""  # who answers, as far as it is known
         self.replica_id = ""
         self.inner_queue_s: float | None = None  # that it waited at the nodes behind this one
@@ -254,7 +259,7 @@ class Exchange:
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [*headers, (b"x-request-id", self.request_id.encode())],
+                "headers": [*headers, *self.rates, (b"x-request-id", self.request_id.encode())],
             }
         )
         self.over = True
@@ -266,6 +271,8 @@ class Exchange:
             headers = self.redact.headers(headers)
         if self.caller is not None:
             headers = [*headers, *self.facts()]
+        if self.rates:
+            headers = [*headers, *self.rates]
         self.status = status
         self.started = True
         await self.send({"type": "http.response.start", "status": status, "headers": headers})

@@ -26,6 +26,7 @@ from routing.gateway.cloud import Cloud
 from routing.gateway.dispatch import Dispatch
 from routing.gateway.engines import Engines
 from routing.gateway.ledger import Ledger
+from routing.gateway.limiter import Limiter
 from routing.gateway.load import Flights, LoadReporter
 from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics, MetricsApp
@@ -76,6 +77,7 @@ class Gateway:
         self.cloud = cloud = Cloud(config, self.members, self.upstream, self.metrics, view=lambda: self.table.view)
         self.activation = Activation(config, self.remote)
         self.metrics.watch(lambda: self.activation.waiting)
+        self.limiter = Limiter(self.remote, edges=lambda: 1 + len(self.members.others(Module.EDGE)))
         dispatch = Dispatch(
             config,
             members=self.members,
@@ -97,6 +99,7 @@ class Gateway:
             members=self.members,
             cloud=cloud,
             dispatch=dispatch,
+            limiter=self.limiter,
         )
         self.tracing = tracing.make(os.environ)
         web = WebProxy(config, self.upstream, listener=CLIENT)
@@ -124,6 +127,7 @@ class Gateway:
             self._reporter.run,
             self._poller.run,
             self.engines.run,
+            self.limiter.run,
             self._tick,
         ):
             self._tasks.append(asyncio.get_running_loop().create_task(_for_ever(run)))

@@ -149,14 +149,15 @@ def test_never_more_run_at_a_time_than_the_bound(limit: int, edges: int, steps: 
         edge = number % edges
         item = items[edge]
         if what == "ask":
-            if up and not item.passes(now, counted=True):
+            if up and not item.passes(now, 1, counted=True):
                 item.waiting += 1
                 tell(edge)
                 item.waiting -= 1
-            if item.passes(now, counted=up):
-                item.running += 1
+            if item.passes(now, 1, counted=up):
+                item.take(now, 1, counted=up)
         elif what == "end":
-            item.running -= 1 if item.running else 0
+            if item.running:
+                item.settle(now, now, reserved=1, used=0, counted=up)
         elif what == "tick":
             tell(edge)
         elif what == "pause":

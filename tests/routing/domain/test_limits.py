@@ -86,27 +86,47 @@ def test_a_limit_of_nothing_lets_nothing_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "size", "most", "context", "expected"),
+    ("endpoint", "longest", "answers", "context", "expected"),
     [
-        ("chat.completions", 400, 50, None, (151, True)),
-        ("chat.completions", 400, None, None, (101 + limits.OUTPUT, False)),
-        ("chat.completions", 4000, 50, 512, (562, True)),
-        ("responses", 400, 0, None, (101, True)),
-        ("embeddings", 400, None, None, (101, True)),
-        ("rerank", 400, 7, None, (101, True)),
-        ("tokenize", 400, None, None, (0, True)),
-        ("messages.count_tokens", 400, None, None, (0, True)),
+        ("chat.completions", 50, 1, None, 151),
+        ("chat.completions", 50, 3, None, 251),
+        ("chat.completions", None, 2, None, 101 + 2 * limits.OUTPUT),
+        ("chat.completions", 50, 1, 64, 114),
+        ("responses", 0, 1, None, 101),
+        ("embeddings", None, 1, None, 101),
+        ("rerank", 7, 1, None, 101),
+        ("tokenize", None, 1, None, 0),
+        ("messages.count_tokens", None, 1, None, 0),
     ],
 )
 def test_what_a_request_is_reckoned_to_take(
-    endpoint: str, size: int, most: int | None, context: int | None, expected: tuple[int, bool]
+    endpoint: str, longest: int | None, answers: int, context: int | None, expected: int
 ) -> None:
-    assert reckon(endpoint, b" " * size, most_output=most, context=context) == expected
+    assert reckon(endpoint, b" " * 400, longest=longest, answers=answers, context=context) == expected
 
 
 def test_a_picture_is_not_reckoned_by_its_bytes() -> None:
     body = b'{"messages":[' + b" " * 4000 + b'"data:image/png;base64,' + b"iVBORw0K" * 50_000 + b'"]}'
-    assert reckon("embeddings", body, most_output=None, context=None)[0] < 2100
+    assert reckon("embeddings", body, longest=None, answers=1, context=None) < 2100
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "expected"),
+    [
+        ("chat.completions", {}, (None, 1)),
+        ("chat.completions", {"max_tokens": 5, "max_completion_tokens": 9, "n": 2}, (9, 2)),
+        ("chat.completions", {"max_tokens": -1, "n": None}, (None, 1)),
+        ("responses", {"max_output_tokens": 0}, (0, 1)),
+        ("responses", {"max_output_tokens": "many"}, (None, 1)),
+        ("completions", {"prompt": ["a", "b"], "n": 2, "max_tokens": 1}, (1, 4)),
+        ("completions", {"prompt": [1, 2, 3]}, (None, 1)),
+        ("completions", {"prompt": [[1], [2]]}, (None, 2)),
+    ],
+)
+def test_how_long_answers_may_be_and_how_many(
+    endpoint: str, body: dict[str, object], expected: tuple[int | None, int]
+) -> None:
+    assert limits.lengths(endpoint, body) == expected
 
 
 def test_a_refusal_names_the_limit_where_it_is_set_and_when_it_passes() -> None:

@@ -16,7 +16,7 @@ import httpx
 from cluster.wire import EnginesFile, StartingReplica, from_dict, to_dict
 from llmgw_site.lib.files import write_json
 from routing.domain.records import UsageRecord
-from routing.domain.snapshot import ModelEntry, Placed, Snapshot
+from routing.domain.snapshot import KeyEntry, ModelEntry, Placed, Snapshot
 from routing.gateway import lifespan
 from routing.gateway.serve import for_nodes
 from tests.fakes.scripted_engine import ScriptedEngine
@@ -78,6 +78,7 @@ class Many:
         self.cluster = Cluster(folder)
         self.sites: dict[str, Site] = {}
         self.models: list[ModelEntry] = [ModelEntry(name=TINY, created=1)]
+        self.keys: tuple[KeyEntry, ...] = (key_entry(KEY, "all"), key_entry(NARROW, "narrow", models=("other",)))
         self.scheme = "http"
         self.polls = False  # whether nodes ask each other what they serve; if not, the snapshot alone says it
         self._stack = stack
@@ -166,7 +167,7 @@ class Many:
         snapshot = Snapshot(
             version=f"e1:{self.cluster.version}",
             made_at=0.0,
-            keys=(key_entry(KEY, "all"), key_entry(NARROW, "narrow", models=("other",))),
+            keys=self.keys,
             models=tuple(self.models),
         )
         for site in self.sites.values():
