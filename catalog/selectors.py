@@ -17,6 +17,7 @@ from catalog.domain.types import (
     KeyView,
     LimitView,
     ModelView,
+    PriceView,
     ProfileView,
     ProviderView,
     QuotaView,
@@ -41,6 +42,8 @@ from catalog.models import (
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=models.Model)
+MICRO = 1_000_000
+"""Millionths of a unit of the currency, in one."""
 
 # --- views for the floors above
 
@@ -114,6 +117,16 @@ def key_prefixes(ids: Collection[str]) -> dict[str, str]:
     return dict(ApiKey.objects.filter(pk__in=ids).values_list("pk", "prefix"))
 
 
+def _price_view(row: Model) -> PriceView | None:
+    if row.price_input is None or row.price_output is None:
+        return None
+    return PriceView(
+        input=int(row.price_input * MICRO),
+        output=int(row.price_output * MICRO),
+        cached=None if row.price_cached is None else int(row.price_cached * MICRO),
+    )
+
+
 def model_views() -> tuple[ModelView, ...]:
     """Every model, enabled or not, with its enabled profiles and its adapters. Three queries."""
     profiles = Prefetch(
@@ -137,6 +150,7 @@ def model_views() -> tuple[ModelView, ...]:
             embeddings=row.embeddings,
             first_byte_timeout=row.first_byte_timeout,
             idle_timeout=row.idle_timeout,
+            price=_price_view(row),
             provider_id=row.provider_id or "",
             provider_model=row.provider_model,
             provider_enabled=row.provider is None or row.provider.enabled,

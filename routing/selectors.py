@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
 
 from catalog import selectors as catalog
-from catalog.domain.types import LimitView, ModelView
+from catalog.domain.types import LimitView, ModelView, PriceView
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.domain.types import World
@@ -29,6 +30,7 @@ from routing.domain.snapshot import (
     LimitEntry,
     ModelEntry,
     Placed,
+    PriceEntry,
     ProviderEntry,
     ScopeEntry,
     Snapshot,
@@ -162,6 +164,12 @@ def providers() -> tuple[ProviderEntry, ...]:
     )
 
 
+def _price(view: PriceView | None) -> PriceEntry | None:
+    if view is None:
+        return None
+    return PriceEntry(input=view.input, output=view.output, cached=view.cached, currency=settings.CONFIG.currency)
+
+
 def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context: int | None) -> ModelEntry:
     return ModelEntry(
         name=model.name,
@@ -176,6 +184,7 @@ def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context:
         embeddings=model.embeddings,
         first_byte_timeout=model.first_byte_timeout,
         idle_timeout=model.idle_timeout,
+        price=_price(model.price),
         weights=model.weights_path,
         on_demand=model.replicas == 0 and bool(model.max_replicas),
         external=External(provider_id=model.provider_id, model=model.provider_model) if model.external else None,

@@ -34,7 +34,7 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
         model = Model
         fields = [
             "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_sha256", "provider", "provider_model",
-            "embeddings", "first_byte_timeout", "idle_timeout", "project", "team", "organisation",
+            "embeddings", "first_byte_timeout", "idle_timeout", "price_input", "price_cached", "price_output", "project", "team", "organisation",
         ]  # fmt: skip
 
     def clean(self) -> dict[str, Any]:

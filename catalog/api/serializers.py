@@ -11,6 +11,7 @@ from rest_framework import serializers
 
 from catalog.choices import CLASSES, ENGINES
 from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team, Version
+from catalog.models.served import MAX_PRICE
 from catalog.services.keys import LONGEST_GRACE
 
 BIG = (1 << 63) - 1
@@ -285,10 +286,16 @@ class ModelOut(serializers.ModelSerializer[Model]):
         model = Model
         fields = [
             "id", "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_size", "weights_sha256", "version", "previous", "facts",
-            "embeddings", "first_byte_timeout", "idle_timeout", "provider", "provider_name", "provider_model", "project",
+            "embeddings", "first_byte_timeout", "idle_timeout", "price_input", "price_cached", "price_output", "provider", "provider_name", "provider_model", "project",
             "project_name", "team", "team_name", "organisation", "organisation_name", "profiles", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
+
+
+def _price(help_text: str) -> serializers.DecimalField:
+    return serializers.DecimalField(
+        13, 6, required=False, allow_null=True, min_value=0, max_value=MAX_PRICE, help_text=help_text
+    )
 
 
 class ModelIn(Strict):
@@ -331,6 +338,9 @@ class ModelIn(Strict):
     idle_timeout = serializers.FloatField(
         required=False, allow_null=True, min_value=0.1, max_value=86_400, help_text="Seconds; null: the node's setting."
     )
+    price_input = _price("Of a million tokens that are sent, in LLMGW_CURRENCY; null: what it costs is not known.")
+    price_cached = _price("Of a million of them from the engine's cache; null: as those that are sent.")
+    price_output = _price("Of a million tokens that it answers with; given or left out together with `price_input`.")
     provider = serializers.CharField(
         max_length=100, required=False, help_text="Id or name of the provider that answers for it."
     )

@@ -88,6 +88,15 @@ class AdapterView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PriceView:
+    """What a million tokens cost, in millionths of the cluster's currency."""
+
+    input: int
+    output: int
+    cached: int | None = None  # from the engine's cache; None: as `input`
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelView:
     """A model with its enabled profiles, first choice first. An external one has a provider, and no weights or profiles."""
 
@@ -110,6 +119,7 @@ class ModelView:
     scope_id: str = ""  # of the organisation, team or project that owns it
     first_byte_timeout: float | None = None  # seconds; None: the node's setting
     idle_timeout: float | None = None
+    price: PriceView | None = None
     provider_id: str = ""
     provider_model: str = ""  # the provider's own name for it
     provider_enabled: bool = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -20,6 +22,15 @@ from llmgw_site.lib.errors import Refused
 MODEL_NAME = r"\A[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z"
 MAX_REPLICAS = 10_000
 MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 86_400.0
+MAX_PRICE = 1_000_000
+"""Of a million tokens, in units of the currency."""
+
+
+def _price(help_text: str) -> models.DecimalField[Any, Any]:
+    bounds = [MinValueValidator(0), MaxValueValidator(MAX_PRICE)]
+    return models.DecimalField(
+        max_digits=13, decimal_places=6, null=True, blank=True, validators=bounds, help_text=help_text
+    )
 
 
 class Model(models.Model):
@@ -130,6 +141,9 @@ class Model(models.Model):
         validators=[MinValueValidator(MIN_TIMEOUT), MaxValueValidator(MAX_TIMEOUT)],
         help_text="Seconds that an answer may pause; empty: LLMGW_IDLE_TIMEOUT.",
     )
+    price_input = _price("Of a million tokens that are sent, in LLMGW_CURRENCY; empty: what it costs is not known.")
+    price_cached = _price("Of a million of them that come from the engine's cache; empty: as those that are sent.")
+    price_output = _price("Of a million tokens that it answers with; 0 for a model that answers with vectors.")
     project = models.ForeignKey(
         Project, null=True, blank=True, on_delete=models.PROTECT, related_name="models", help_text="Its owner."
     )
@@ -191,6 +205,12 @@ class Model(models.Model):
                 condition=Q(idle_timeout__isnull=True)
                 | Q(idle_timeout__gte=MIN_TIMEOUT, idle_timeout__lte=MAX_TIMEOUT),
                 name="catalog_model_idle_timeout_bounded",
+            ),
+            models.CheckConstraint(
+                condition=Q(price_input__isnull=True, price_cached__isnull=True, price_output__isnull=True)
+                | Q(price_input__isnull=False, price_output__isnull=False),
+                name="catalog_model_price_whole",
+                violation_error_message="A price has both sides, what is sent and what is answered: 0 is a price, too.",
             ),
         ]
 

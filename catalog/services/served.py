@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,6 +40,9 @@ FIELDS = frozenset(
         "embeddings",
         "first_byte_timeout",
         "idle_timeout",
+        "price_input",
+        "price_cached",
+        "price_output",
         "provider",
         "provider_model",
         "project",
@@ -71,6 +75,9 @@ def add_model(
     embeddings: bool | None = None,
     first_byte_timeout: float | None = None,
     idle_timeout: float | None = None,
+    price_input: Decimal | None = None,
+    price_cached: Decimal | None = None,
+    price_output: Decimal | None = None,
     provider: Provider | None = None,
     provider_model: str = "",
     project: Project | None = None,
@@ -88,7 +95,8 @@ def add_model(
     """
     plain: dict[str, Any] = {"name": name, "description": description, "enabled": enabled, "project": project, "team": team,
                              "organisation": organisation, "first_byte_timeout": first_byte_timeout,
-                             "idle_timeout": idle_timeout}  # fmt: skip
+                             "idle_timeout": idle_timeout, "price_input": price_input, "price_cached": price_cached,
+                             "price_output": price_output}  # fmt: skip
     if provider is not None:
         local = {"weights_path": weights_path, "weights_size": weights_size, "weights_sha256": weights_sha256,
                  "version": version, "replicas": replicas, "max_replicas": max_replicas, "profile": profile}  # fmt: skip

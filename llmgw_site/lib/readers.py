@@ -10,6 +10,12 @@ def text(value: str) -> str:
     return value
 
 
+def currency(value: str) -> str:
+    if len(value) == 3 and value.isascii() and value.isalpha() and value.isupper():
+        return value
+    raise ValueError("write the three letters of a currency, such as USD or EUR")
+
+
 def flag(value: str) -> bool:
     low = value.strip().lower()
     if low in ("1", "true", "yes", "on"):

@@ -216,6 +216,9 @@ class Variables:
     usage_days: float = _setting(
         "LLMGW_USAGE_DAYS", "400", readers.days, "Days that usage records are kept in the database; 0: for ever."
     )
+    currency: str = _setting(
+        "LLMGW_CURRENCY", "USD", readers.currency, "What prices, costs and budgets are in; on the controllers."
+    )
     event_days: float = _setting("LLMGW_EVENT_DAYS", "400", readers.days, "Days that events are kept; 0: for ever.")
     job_days: float = _setting(
         "LLMGW_JOB_DAYS", "30", readers.days, "Days that a job is kept after its end; 0: for ever."
