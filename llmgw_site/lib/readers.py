@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -106,6 +107,17 @@ def addresses(value: str) -> tuple[str, ...]:
             raise ValueError("write node addresses such as http://10.0.0.5:8880, separated by commas")
         found.append(whole.rstrip("/"))
     return tuple(found)
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s*]+|\*")
+
+
+def origins(value: str) -> tuple[str, ...]:
+    """As browsers name them: scheme, host and port in lower case, and no path; `*` for all."""
+    found = tuple(given.lower() for given in names(value))
+    if not all(_ORIGIN.fullmatch(origin) for origin in found):
+        raise ValueError("write origins such as https://chat.example.com, separated by commas, or * for all")
+    return found
 
 
 def _is_url(text: str) -> bool:

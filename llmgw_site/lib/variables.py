@@ -88,6 +88,12 @@ class Variables:
     access_log: bool = _setting(
         "LLMGW_ACCESS_LOG", "1", readers.flag, "One log line per request to the OpenAI endpoint."
     )
+    cors_origins: tuple[str, ...] = _setting(
+        "LLMGW_CORS_ORIGINS",
+        "",
+        readers.origins,
+        "Origins whose pages may use the API from a browser, comma-separated; `*` for all, empty for none.",
+    )
     max_body: int = _setting("LLMGW_MAX_BODY", str(16 * MIB), parse_bytes, "Largest request body.")
     max_json_depth: int = _setting(
         "LLMGW_MAX_JSON_DEPTH", "64", readers.count, "Deepest nesting of a JSON request body."

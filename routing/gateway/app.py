@@ -16,6 +16,7 @@ import orjson
 
 from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
+from routing.domain.cors import Cors
 from routing.domain.costs import cost
 from routing.domain.endpoints import PATHS, shape_of
 from routing.domain.records import Outcome, UsageRecord
@@ -54,11 +55,16 @@ class App:
         self._web = web
         self._node_api = node_api
         self._generate = Generate(parts)
+        self._cors = Cors(parts.config.cors_origins) if parts.config.cors_origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if scope["type"] == "http":
             endpoint = PATHS.get(path)
+            if self._cors is not None and (endpoint is not None or path.startswith("/v1/")):
+                answered, send = await self._for_browsers(self._cors, scope, send)
+                if answered:
+                    return
             if endpoint is not None:
                 work: Work = self._generate if scope["method"] == "POST" else _not_allowed("POST")
                 await self._run(scope, receive, send, endpoint, work)
@@ -76,6 +82,24 @@ class App:
             await self._web(scope, receive, send)
         else:
             await self._no_web(scope, receive, send)
+
+    async def _for_browsers(self, cors: Cors, scope: Scope, send: Send) -> tuple[bool, Send]:
+        """Answer a browser that asks whether it may; else the way to send that tells it so with whatever is answered."""
+        asked = scope["headers"]
+        if scope["method"] == "OPTIONS":
+            told = cors.before(asked, b"POST" if scope["path"] in PATHS else b"GET")
+            if told is not None:
+                await send({"type": "http.response.start", "status": 204, "headers": told})
+                await send({"type": "http.response.body", "body": b""})
+                return True, send
+        more = cors.headers(asked)
+
+        async def told_too(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        return False, told_too if more else send
 
     async def passed_on(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
         """A request that another node passed on; its signature holds, its body is not proved yet."""

@@ -38,6 +38,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("LLMGW_CONTROLLERS", "http://10.0.0.5:8880,http://10.0.0.6:99999", "write node addresses"),
         ("LLMGW_CONTROLLERS", "ftp://10.0.0.5", "write node addresses"),
         ("LLMGW_CONTROLLERS", "http://:8880", "write node addresses"),
+        ("LLMGW_CORS_ORIGINS", "https://a.example/", "write origins"),
+        ("LLMGW_CORS_ORIGINS", "https://*.example", "write origins"),
     ],
 )
 def test_a_wrong_value_is_refused_with_what_to_write(name: str, value: str, words: str) -> None:
