@@ -79,6 +79,59 @@ class UsageRecord(models.Model):
         return self.record_id
 
 
+def _count(help_text: str = "") -> models.PositiveBigIntegerField[int, int]:
+    return models.PositiveBigIntegerField(default=0, db_default=0, help_text=help_text)
+
+
+class UsageDay(models.Model):
+    """Sums of the records of one day, key, project and model; see routing/domain/rollups.py. Written with the records."""
+
+    day = models.DateField(help_text="Of UTC.")
+    key_id = models.CharField(max_length=40, blank=True)
+    project_id = models.CharField(max_length=40, blank=True)
+    model_asked = models.CharField(max_length=200, blank=True)
+    model_served = models.CharField(max_length=200, blank=True)
+    requests = _count()
+    failed = _count()
+    refused = _count()
+    estimated = _count()
+    prompt_tokens = _count()
+    completion_tokens = _count()
+    cached_tokens = _count()
+    reasoning_tokens = _count()
+    cost = _count("In millionths of the cluster's currency.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "key_id", "project_id", "model_asked", "model_served"], name="routing_day_once"
+            )
+        ]
+        indexes = [models.Index(fields=["project_id", "day"], name="routing_day_project")]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.key_id} {self.model_asked}"
+
+
+class UsageQuarter(models.Model):
+    """What was spent in a quarter of an hour with a key: what budgets add up."""
+
+    start = models.DateTimeField()
+    key_id = models.CharField(max_length=40, blank=True)
+    project_id = models.CharField(max_length=40, blank=True)
+    cost = _count("In millionths of the cluster's currency.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["start", "key_id", "project_id"], name="routing_quarter_once")]
+        indexes = [
+            models.Index(fields=["project_id", "start"], name="routing_quarter_project"),
+            models.Index(fields=["key_id", "start"], name="routing_quarter_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.start} {self.key_id}"
+
+
 class PublishedSnapshot(models.Model):
     """The snapshot that nodes hold or will fetch: one row. Version is `epoch:counter`."""
 

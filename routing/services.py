@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from django.db import transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Model
 
 from catalog import selectors as catalog
 from catalog.services import keys, providers
@@ -27,9 +28,10 @@ from cluster.wire import WireError, from_dict, to_dict
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.sealing import WrongSecret, seal
 from routing import selectors
+from routing.domain import rollups
 from routing.domain.records import Outcome, UsageRecord
 from routing.domain.snapshot import ProviderEntry
-from routing.models import PublishedSnapshot
+from routing.models import PublishedSnapshot, UsageDay, UsageQuarter
 from routing.models import UsageRecord as Row
 from routing.selectors import Mark
 
@@ -187,7 +189,7 @@ def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> Stored:
         for row in rows.values():
             row.key_prefix = prefixes.get(row.key_id, "")
         with transaction.atomic():
-            Row.objects.bulk_create(rows.values(), ignore_conflicts=True)
+            _roll_up(_insert(rows))
             used: dict[str, datetime] = {}
             for row in rows.values():
                 if row.key_id:
@@ -196,6 +198,62 @@ def store_usage(*, node_id: str, records: Sequence[dict[str, Any]]) -> Stored:
     for wrong in refused:
         event(log, "usage_record_refused", level=logging.ERROR, node_id=node_id, **wrong)
     return Stored(list(rows), refused)
+
+
+def _insert(rows: Mapping[str, Row]) -> list[Row]:
+    """Store those that are not there yet, and say which these were: only they may count in the roll-ups.
+
+    One that another batch stores at this moment is seen as soon as that is committed; then it is looked again.
+    """
+    for attempt in range(TRIES, 0, -1):
+        known = set(Row.objects.filter(pk__in=rows).values_list("pk", flat=True))
+        fresh = [rows[record_id] for record_id in sorted(rows.keys() - known)]
+        try:
+            with transaction.atomic():
+                Row.objects.bulk_create(fresh)
+        except IntegrityError:
+            if attempt == 1:
+                raise
+        else:
+            return fresh
+    raise AssertionError  # the loop returns or raises
+
+
+def _roll_up(fresh: Sequence[Row]) -> None:
+    """Add new records to the sums, in the transaction that stores them."""
+    days, quarters = rollups.by_day(fresh), rollups.by_quarter(fresh)
+    on_day, on_time = connection.ops.adapt_datefield_value, connection.ops.adapt_datetimefield_value
+    _add(
+        UsageDay, rollups.Day._fields, rollups.SUMS, [(on_day(key.day), *key[1:], *sums) for key, sums in days.items()]
+    )
+    spent = [(on_time(key.start), *key[1:], cost) for key, cost in quarters.items()]
+    _add(UsageQuarter, rollups.Quarter._fields, ("cost",), spent)
+
+
+def _add(table: type[Model], keys: Sequence[str], sums: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Add these rows' sums to those of the same keys. One statement: the ORM has none that adds."""
+    if not rows:
+        return
+    name, columns = table._meta.db_table, (*keys, *sums)
+    marks = ", ".join([f"({', '.join(['%s'] * len(columns))})"] * len(rows))
+    more = ", ".join(f"{column} = {name}.{column} + excluded.{column}" for column in sums)
+    into = f"INSERT INTO {name} ({', '.join(columns)}) VALUES {marks}"  # noqa: S608 - names of our own columns
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{into} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {more}", [value for row in rows for value in row]
+        )
+
+
+def prune_rollups(*, before: datetime, limit: int) -> int:
+    """Forget sums of days before this one, at most `limit`. Returns how many."""
+    oldest = UsageDay.objects.filter(day__lt=before.date()).order_by("day").values_list("pk", flat=True)[:limit]
+    return UsageDay.objects.filter(pk__in=list(oldest)).delete()[0]
+
+
+def prune_quarters(*, before: datetime, limit: int) -> int:
+    """Forget what was spent in quarters before this moment, at most `limit`. Returns how many."""
+    oldest = UsageQuarter.objects.filter(start__lt=before).order_by("start").values_list("pk", flat=True)[:limit]
+    return UsageQuarter.objects.filter(pk__in=list(oldest)).delete()[0]
 
 
 def prune_usage(*, before: datetime, limit: int) -> int:
@@ -227,5 +285,7 @@ def _row(record: UsageRecord, node_id: str) -> Row:
     return Row(reported_by=node_id, **values)
 
 
-_MOST = {"status": 999}
+MOST_COUNTED = 1 << 40
+"""Tokens, and millionths of the currency, that one request can count for: sums of millions of them are still numbers."""
+_MOST = {"status": 999, **dict.fromkeys(rollups.SUMS, MOST_COUNTED)}
 _LENGTH = {field.name: field.max_length for field in Row._meta.concrete_fields}

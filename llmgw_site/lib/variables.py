@@ -222,6 +222,12 @@ class Variables:
     usage_days: float = _setting(
         "LLMGW_USAGE_DAYS", "400", readers.days, "Days that usage records are kept in the database; 0: for ever."
     )
+    rollup_days: float = _setting(
+        "LLMGW_ROLLUP_DAYS",
+        "1200",
+        readers.days,
+        "Days that sums of usage by day, key and model are kept, which reports are made of; 0: for ever.",
+    )
     currency: str = _setting(
         "LLMGW_CURRENCY", "USD", readers.currency, "What prices, costs and budgets are in; on the controllers."
     )

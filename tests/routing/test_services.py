@@ -209,7 +209,7 @@ def test_a_record_that_cannot_be_read_holds_up_no_other(wrong: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("fields", "column", "kept"),
     [
-        ({"prompt_tokens": 1 << 70}, "prompt_tokens", 2**63 - 1),
+        ({"prompt_tokens": 1 << 70}, "prompt_tokens", 1 << 40),
         ({"prompt_tokens": -5}, "prompt_tokens", 0),
         ({"status": 10**9}, "status", 999),
         ({"request_id": "r" * 999}, "request_id", "r" * 200),
@@ -227,7 +227,7 @@ def test_a_batch_is_bounded() -> None:
 
 
 def test_five_hundred_records_cost_a_handful_of_queries(django_assert_max_num_queries: Any) -> None:
-    with django_assert_max_num_queries(20):
+    with django_assert_max_num_queries(25):
         stored = services.store_usage(node_id="n", records=[a_record(f"r{n}", key_id="key_1") for n in range(500)])
     assert len(stored.ids) == 500
 

@@ -24,6 +24,8 @@ BATCH = 500
 """Rows that one statement deletes: short enough for those who wait for SQLite's one writer."""
 GIVEN_UP = timedelta(days=1)
 """How long after a job failed what it began to fetch is kept: tried again meanwhile, it goes on from there."""
+SPENT_DAYS = 40.0
+"""That what was spent by quarter of an hour is kept: longer than any month, in any time zone."""
 BUDGET = 20.0
 """Seconds of pruning in one go; what is left is the next hour's."""
 
@@ -50,6 +52,8 @@ def prune() -> None:
     now = selectors.from_unix(selectors.database_now())
     ages: dict[str, tuple[float, Callable[..., int]]] = {
         "usage": (config.usage_days, services.prune_usage),
+        "rollups": (config.rollup_days, services.prune_rollups),
+        "quarters": (SPENT_DAYS, services.prune_quarters),
         "events": (config.event_days, events.prune),
         "jobs": (config.job_days, jobs.prune),
         "keys": (config.key_days, keys.prune),

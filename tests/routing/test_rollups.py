@@ -1,0 +1,127 @@
+"""Sums of usage: they are those of the stored records, whatever happens while these are stored."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, date, datetime, timedelta
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from catalog.services import keys
+from routing import services
+from routing.domain.rollups import SUMS, by_day, by_quarter
+from routing.models import UsageDay, UsageQuarter, UsageRecord
+from tests.routing.test_services import a_record
+
+pytestmark = pytest.mark.django_db
+DAY = 86_400
+T = 1_700_000_000.0
+
+
+def agree() -> None:
+    """Every sum is that of the records there are."""
+    records = list(UsageRecord.objects.all())
+    days = {
+        (row.day, row.key_id, row.project_id, row.model_asked, row.model_served): tuple(
+            getattr(row, name) for name in SUMS
+        )
+        for row in UsageDay.objects.all()
+    }
+    assert days == {tuple(key): sums for key, sums in by_day(records).items()}
+    quarters = {(row.start, row.key_id, row.project_id): row.cost for row in UsageQuarter.objects.all()}
+    assert quarters == {tuple(key): cost for key, cost in by_quarter(records).items()}
+
+
+RECORDS = st.builds(
+    a_record,
+    st.integers(0, 12).map(lambda n: f"rec_{n}"),
+    started_at=st.integers(0, 3 * DAY).map(lambda s: T + s),  # some come days late
+    key_id=st.sampled_from(["key_1", "key_2", ""]),
+    model_asked=st.sampled_from(["a", "b"]),
+    model_served=st.sampled_from(["a", ""]),
+    outcome=st.sampled_from(["ok", "failed", "refused", "client_gone"]),
+    estimated=st.booleans(),
+    completion_tokens=st.integers(0, 9) | st.none(),
+    cost=st.integers(0, 99) | st.none(),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.lists(RECORDS, min_size=1, max_size=6), st.booleans()), max_size=6))
+def test_sums_are_those_of_the_records_however_often_batches_come(
+    monkeypatch: pytest.MonkeyPatch, batches: list[tuple[list[dict[str, Any]], bool]]
+) -> None:
+    """Batches overlap and repeat; of some, the process dies after the sums were written and before the commit."""
+    for table in (UsageRecord, UsageDay, UsageQuarter):
+        table.objects.all().delete()
+
+    def dies(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for batch, crash in batches:
+        if crash:
+            with monkeypatch.context() as broken:
+                broken.setattr(keys, "touch", dies)
+                with pytest.raises(KeyboardInterrupt):
+                    services.store_usage(node_id="n", records=batch)
+            agree()
+        services.store_usage(node_id="n", records=batch)
+        agree()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_batch_that_comes_several_times_at_once_counts_once() -> None:
+    batch = [a_record(f"rec_{n}", key_id="key_1", model_served="m", model_asked="m", cost=n) for n in range(40)]
+    gate, failed = threading.Barrier(4), []
+
+    def send(part: list[dict[str, Any]]) -> None:
+        try:
+            gate.wait()
+            services.store_usage(node_id="n", records=part)
+        except Exception as error:
+            failed.append(error)
+        finally:
+            connection.close()
+
+    parts = [batch, batch[::-1], batch[10:], batch[:30]]
+    threads = [threading.Thread(target=send, args=(part,)) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert UsageDay.objects.get().requests == UsageRecord.objects.count() == 40
+    agree()
+
+
+def test_what_an_engine_lies_about_stops_no_sum() -> None:
+    for n in range(3):
+        services.store_usage(node_id="n", records=[a_record(f"r{n}", prompt_tokens=1 << 80, cost=1 << 80)])
+    assert UsageDay.objects.get().prompt_tokens == 3 << 40
+    agree()
+
+
+def test_records_of_before_the_sums_are_added_up_when_these_are_made() -> None:
+    batch = [
+        a_record("a", model_asked="m", model_served="m", estimated=True),
+        a_record("b", model_asked="m", model_served="m", outcome="failed", completion_tokens=None),
+        a_record("c", model_asked="nothing", outcome="refused"),
+        a_record("d", model_asked="else", outcome="refused", started_at=T + DAY),
+    ]
+    services.store_usage(node_id="n", records=batch)
+    UsageDay.objects.all().delete()
+    import_module("routing.migrations.0005_rollups").fill(apps, None)
+    agree()
+
+
+def test_sums_are_forgotten_by_their_day() -> None:
+    services.store_usage(node_id="n", records=[a_record("a"), a_record("b", started_at=T + DAY, cost=5)])
+    assert services.prune_rollups(before=datetime(2023, 11, 15, 12, tzinfo=UTC), limit=10) == 1
+    assert [row.day for row in UsageDay.objects.all()] == [date(2023, 11, 15)]
+    assert services.prune_quarters(before=datetime(2023, 11, 15, tzinfo=UTC) + timedelta(days=9), limit=10) == 1
