@@ -116,7 +116,7 @@ def model_facts(header: Header, *, file_name: str = "") -> ModelFacts:
         state=_state(reader, layers, kv),
         chat_template=any(key.startswith("tokenizer.chat_template") for key in header.pairs),
         pooling=pooling,
-        embeddings=kind == "model" and (pooling in ("mean", "cls", "last") or reader.architecture in ENCODERS),
+        embeddings=kind == "model" and (pooling in ("mean", "cls", "last", "rank") or reader.architecture in ENCODERS),
         split=_split(reader, file_name),
     )
 

@@ -83,7 +83,7 @@ def test_the_kind_of_file_is_told(pairs: dict[str, Any], name: str, kind: str) -
         ({"pooling_type": 0}, "none", False),
         ({"pooling_type": 1}, "mean", True),
         ({"pooling_type": 3}, "last", True),
-        ({"pooling_type": 4}, "rank", False),
+        ({"pooling_type": 4}, "rank", True),
         ({"general__architecture": "bert"}, "", True),
     ],
 )
