@@ -13,6 +13,8 @@ from catalog.services import versions
 from cluster import selectors, signals
 from cluster.selectors import mirror
 from cluster.services import authority, demands, hearing, joining, members, nodes, setup
+from cluster.services import limits as counting
+from cluster.domain.leasing import LimitsAsk
 from cluster.services.calls import Caller, decode, node_call, open_call
 from cluster.wire import (
     CertificateAnswer,
@@ -82,6 +84,13 @@ def demand(caller: Caller, request: HttpRequest) -> bytes:
     """A Demand in, DemandAnswer out: a gateway has requests for a model at rest."""
     order = from_dict(Demand, decode(caller.body))
     return orjson.dumps(to_dict(demands.asked(order, now=caller.now)))
+
+
+@node_call("POST")
+def limits(caller: Caller, request: HttpRequest) -> bytes:
+    """A LimitsAsk in, LimitsAnswer out: an edge wants of what keys and scopes may have. Raises Refused `limits_not_counted`."""
+    question = from_dict(LimitsAsk, decode(caller.body))
+    return orjson.dumps(to_dict(counting.lease(question, node_id=caller.node.id)))
 
 
 @node_call("GET")

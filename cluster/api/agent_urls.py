@@ -12,5 +12,6 @@ urlpatterns = [
     path("heartbeat", agent.heartbeat, name="agent-heartbeat"),
     path("manifest", agent.manifest, name="agent-manifest"),
     path("demand", agent.demand, name="agent-demand"),
+    path("limits", agent.limits, name="agent-limits"),
     path("heard", agent.heard, name="agent-heard"),
 ]

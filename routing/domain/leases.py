@@ -1,6 +1,6 @@
 """How several edges count together: each leases small lots of what a scope may have from the controllers.
 
-What is leased counts with the controllers from then on, for `COUNTED` seconds; an edge gives it out within `HELD` seconds
+What is leased counts with the controllers from then on, for `COUNTED` seconds (cluster/domain/leasing.py); an edge gives it out within `HELD` seconds
 of its question, or not at all. So whatever is given out within a minute was leased within `COUNTED` seconds, of which no
 stretch has more than the limit: nothing goes over it, however edges and controllers are out of step, fail or come back.
 What an edge does not give out, and what a request used less than it reserved, goes back, as long as it surely counts
@@ -13,63 +13,16 @@ All of it is plain state with the time given; who asks is gateway/limiter.py, wh
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
-from routing.domain.limits import PARALLEL, SPAN, Slots, Window, room_in, share
+from cluster.domain.leasing import HELD, PARALLEL, PERMITS, LimitGrant, LimitWant
+from routing.domain.limits import Slots, Window, room_in, share
 
-HELD = 2.0
-"""Seconds after its question in which an edge gives out what it was leased."""
-COUNTED = SPAN + HELD
-"""Seconds for which the controllers count it."""
 RETURNABLE = 50.0
 """Seconds after which what was reserved and not used is not given back: it may have ceased to count."""
-PERMITS = 10.0
-"""Seconds for which permits are an edge's that is not heard of again."""
 LOTS = 10
 """A lot is this part of an edge's share."""
 AGAIN = 0.5
 """Seconds for which an edge takes a refusal for granted before it asks again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitWant:
-    """What an edge wants of one limit of one scope.
-
-    Of what is per minute: `want` more; `back`: to be counted no longer; `taken`: let in by itself, to be counted.
-    Of what is parallel: `want`: permits in all; `taken`: requests that run.
-    """
-
-    scope: str
-    kind: str
-    limit: int
-    want: int = 0
-    back: int = 0
-    taken: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitsAsk:
-    """POST /api/v1/agent/limits."""
-
-    wants: tuple[LimitWant, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitGrant:
-    """`granted`: more, or permits in all; `left`: with the controllers after that; the lists, which go together, say what is
-    counted: seconds until it leaves, and how much (only where less was granted than wanted)."""
-
-    scope: str
-    kind: str
-    granted: int = 0
-    left: int = 0
-    leaves: tuple[float, ...] = ()
-    amounts: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitsAnswer:
-    grants: tuple[LimitGrant, ...] = ()
 
 
 def lot(limit: int, edges: int) -> int:

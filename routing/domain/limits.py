@@ -16,13 +16,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.domain.leasing import MINUTE, PARALLEL, REQUESTS, TOKENS
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.endpoints import CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
 from routing.domain.tenancy import KEY, Bound
 
-SPAN = 60.0
-"""Seconds of a minute."""
-REQUESTS, TOKENS, PARALLEL = "requests_per_minute", "tokens_per_minute", "parallel"
+SPAN = MINUTE
 
 OUTPUT = 1024
 """Tokens that an answer is reckoned to have whose request names no bound; what it has more counts when it is over."""

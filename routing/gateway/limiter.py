@@ -14,14 +14,12 @@ from dataclasses import dataclass
 
 import orjson
 
+from cluster.domain.leasing import MOST, PARALLEL, REQUESTS, TOKENS, LimitsAnswer, LimitsAsk, LimitWant
 from cluster.wire import WireError, from_dict, to_dict
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.logs import event
-from routing.domain.leases import Counter, LimitsAnswer, LimitsAsk, LimitWant, Parallel, PerMinute
+from routing.domain.leases import Counter, Parallel, PerMinute
 from routing.domain.limits import (
-    PARALLEL,
-    REQUESTS,
-    TOKENS,
     Standing,
     headers,
     reached,
@@ -47,8 +45,6 @@ PAUSE = 2.0
 """Seconds between two tries while none answers."""
 TRIES = 2
 """Questions that one request waits for: what came with the first may have gone to others that waited, too."""
-MOST = 500
-"""Limits in one question."""
 
 
 @dataclass(frozen=True, slots=True)

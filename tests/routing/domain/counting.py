@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from routing.domain.leases import COUNTED, PERMITS, LimitGrant, LimitWant
+from cluster.domain.leasing import COUNTED, PERMITS, LimitGrant, LimitWant
 
 
 class Counted:

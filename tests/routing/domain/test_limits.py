@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.domain import leasing
 from llmgw_site.lib.errors import HTTP_STATUS
 from routing.domain import limits
 from routing.domain.limits import Standing, Window, headers, overshoot, reached, reckon, room_in, share, span_text
@@ -130,7 +131,7 @@ def test_how_long_answers_may_be_and_how_many(
 
 
 def test_a_refusal_names_the_limit_where_it_is_set_and_when_it_passes() -> None:
-    told = reached(PROJECT, limits.TOKENS, 10_000, amount=800, room=300, wait=12.2)
+    told = reached(PROJECT, leasing.TOKENS, 10_000, amount=800, room=300, wait=12.2)
     assert told.code == "tokens_limit_reached"
     assert HTTP_STATUS[told.kind] == 429
     assert told.message == (
@@ -145,12 +146,12 @@ def test_a_refusal_names_the_limit_where_it_is_set_and_when_it_passes() -> None:
         "id": "proj_1",
         "of": "search",
     }
-    told = reached(KEY, limits.REQUESTS, 60, amount=1, room=0, wait=1.0)
+    told = reached(KEY, leasing.REQUESTS, 60, amount=1, room=0, wait=1.0)
     assert (told.code, told.message) == (
         "requests_limit_reached",
         "The limit of 60 requests a minute of this key ('ci') is reached: try again in 1 s.",
     )
-    told = reached(PROJECT, limits.PARALLEL, 2, amount=1, room=0, wait=None)
+    told = reached(PROJECT, leasing.PARALLEL, 2, amount=1, room=0, wait=None)
     assert (told.code, told.retry_after) == ("parallel_limit_reached", limits.LATER)
     assert "2 requests at a time of the project 'search'" in told.message
     told = limits.too_much(KEY, 1000, 5000)

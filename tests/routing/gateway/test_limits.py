@@ -13,6 +13,7 @@ import openai
 import orjson
 import pytest
 
+from cluster.domain import leasing
 from cluster.wire import to_dict
 from routing.domain import limits
 from routing.domain.leases import Parallel
@@ -151,14 +152,14 @@ async def test_a_request_that_is_over_a_limit_by_itself_is_not_to_be_sent_again(
             )
         await client.close()
         assert len(it.records()) == 2
-        assert taken(it, "organisation", limits.TOKENS) == 0
+        assert taken(it, "organisation", leasing.TOKENS) == 0
 
 
 async def test_f44_a_limit_of_parallel_requests_names_itself_and_where_it_is_set(tmp_path: Path) -> None:
     async with rig(tmp_path) as it:
         await limit(it, key=LimitEntry(parallel=2), project=LimitEntry(parallel=3))
         running = [asyncio.ensure_future(it.chat({"silent": 0.4})) for _ in range(2)]
-        await until(lambda: len(it.engine.requests) == 2)
+        await until(lambda: taken(it, "key_all", leasing.PARALLEL) == 2)
         refused = await it.chat()
         assert (refused.status_code, error(refused)["code"]) == (429, "parallel_limit_reached")
         assert error(refused)["message"] == (
@@ -168,14 +169,14 @@ async def test_f44_a_limit_of_parallel_requests_names_itself_and_where_it_is_set
         assert refused.headers["retry-after"] == "1"
         narrow = {"authorization": f"Bearer {NARROW.text}"}
         third = asyncio.ensure_future(it.client.post(CHAT, json=ask({"silent": 0.2}), headers=narrow))
-        await until(lambda: len(it.engine.requests) == 3)
+        await until(lambda: taken(it, "proj_1", leasing.PARALLEL) == 3)
         fourth = await it.client.post(CHAT, json=ask(), headers=narrow)
         assert error(fourth)["limit"]["set_at"] == "project"
         assert "of the project 'the project'" in error(fourth)["message"]
         assert {answer.status_code for answer in await asyncio.gather(*running, third)} == {200}
         assert (await it.chat()).status_code == 200
         await it.idle()
-        assert (taken(it, "key_all", limits.PARALLEL), taken(it, "proj_1", limits.PARALLEL)) == (0, 0)
+        assert (taken(it, "key_all", leasing.PARALLEL), taken(it, "proj_1", leasing.PARALLEL)) == (0, 0)
 
 
 ENDS: dict[str, dict[str, Any]] = {
@@ -214,9 +215,9 @@ async def test_f51_whatever_ends_a_request_the_counters_say_what_the_records_say
             await until(lambda count=number + 1: len(it.records()) == count)  # type: ignore[misc]
             await it.idle()
             for scope in ("key_all", "proj_1", "organisation"):
-                found = (taken(it, scope, limits.REQUESTS), taken(it, scope, limits.TOKENS))
+                found = (taken(it, scope, leasing.REQUESTS), taken(it, scope, leasing.TOKENS))
                 assert found == recorded(it), (name, scope)
-                assert taken(it, scope, limits.PARALLEL) == 0, (name, scope)
+                assert taken(it, scope, leasing.PARALLEL) == 0, (name, scope)
 
 
 async def test_f51_requests_that_reach_no_engine_count_for_nothing(tmp_path: Path) -> None:
@@ -227,7 +228,11 @@ async def test_f51_requests_that_reach_no_engine_count_for_nothing(tmp_path: Pat
         assert (await it.client.post(CHAT, content=b"{")).status_code == 400
         await until(lambda: len(it.records()) == 5)
         assert recorded(it) == (0, 0)
-        assert [taken(it, "key_all", kind) for kind in (limits.REQUESTS, limits.TOKENS, limits.PARALLEL)] == [0, 0, 0]
+        assert [taken(it, "key_all", kind) for kind in (leasing.REQUESTS, leasing.TOKENS, leasing.PARALLEL)] == [
+            0,
+            0,
+            0,
+        ]
 
 
 async def test_f51_a_client_that_leaves_gives_its_place_back(tmp_path: Path) -> None:
@@ -238,8 +243,8 @@ async def test_f51_a_client_that_leaves_gives_its_place_back(tmp_path: Path) -> 
         )
         await until(lambda: len(it.records()) == 5)
         assert {record.outcome for record in it.records()} == {"client_gone"}
-        assert (taken(it, "key_all", limits.REQUESTS), taken(it, "key_all", limits.TOKENS)) == recorded(it)
-        assert taken(it, "key_all", limits.PARALLEL) == 0
+        assert (taken(it, "key_all", leasing.REQUESTS), taken(it, "key_all", leasing.TOKENS)) == recorded(it)
+        assert taken(it, "key_all", leasing.PARALLEL) == 0
 
 
 async def test_f51_a_second_try_counts_once(tmp_path: Path) -> None:
@@ -252,7 +257,7 @@ async def test_f51_a_second_try_counts_once(tmp_path: Path) -> None:
             assert (await it.chat(max_tokens=10)).status_code == 200
         await it.idle()
         assert recorded(it)[0] == 3
-        assert (taken(it, "key_all", limits.REQUESTS), taken(it, "key_all", limits.TOKENS)) == recorded(it)
+        assert (taken(it, "key_all", leasing.REQUESTS), taken(it, "key_all", leasing.TOKENS)) == recorded(it)
 
 
 async def test_f61_a_request_that_fails_and_whose_client_leaves_is_settled_once(tmp_path: Path) -> None:
@@ -263,8 +268,8 @@ async def test_f61_a_request_that_fails_and_whose_client_leaves_is_settled_once(
         )
         await until(lambda: len(it.records()) == 4)
         await it.idle()
-        assert (taken(it, "key_all", limits.REQUESTS), taken(it, "key_all", limits.TOKENS)) == recorded(it)
-        assert taken(it, "key_all", limits.PARALLEL) == 0
+        assert (taken(it, "key_all", leasing.REQUESTS), taken(it, "key_all", leasing.TOKENS)) == recorded(it)
+        assert taken(it, "key_all", leasing.PARALLEL) == 0
 
 
 async def test_only_the_edge_that_knows_the_client_counts(tmp_path: Path) -> None:
