@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import re
 import socket
 import struct
 import sys
@@ -216,6 +217,7 @@ class ScriptedEngine:
 
 
 RESET = object()
+_PROMPT = re.compile(rb'form-data; name="prompt"\r\n\r\n(.*)\r\n')
 SOUND = b"RIFF\x00\xff\r\n" + bytes(range(256)) * 400
 NAMED = {
     "/v1/messages": ("content_block_delta", "message_stop"),
@@ -227,6 +229,8 @@ NAMED = {
 def _script(seen: Seen) -> Script:
     ask = seen.json
     text = ask.get("prompt") or ask.get("input") or (ask.get("messages") or [{}])[-1].get("content")
+    if (field := _PROMPT.search(seen.body)) is not None:
+        text = field[1].decode()
     with contextlib.suppress(json.JSONDecodeError, TypeError):
         wish = json.loads(text)
         if isinstance(wish, dict):
