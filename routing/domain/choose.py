@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import affinity
@@ -30,18 +31,15 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A seat with what is in flight there."""
+    """A seat with what is in flight there, and what it has room for."""
 
     seat: Seat
     in_flight: int
+    slots: int
 
     @property
     def name(self) -> str:
         return self.seat.replica_id
-
-    @property
-    def slots(self) -> int:
-        return self.seat.slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +62,7 @@ class Route:
     wakes: bool = False  # where nobody answers, controllers are told of a request: see waking.wakes
 
 
+NOTHING_FULL: Mapping[str, int] = MappingProxyType({})
 RETRY_AFTER = {
     "pending": 5.0, "fetching": 10.0, "starting": 3.0, "draining": 5.0, "backoff": 10.0, "failed": 30.0, "lost": 10.0,
 }  # fmt: skip
@@ -112,11 +111,13 @@ def choose(
     dice: float,
     session: str = "",
     without: Collection[str] = (),
+    full: Mapping[str, int] = NOTHING_FULL,
 ) -> Seat | Refused:
     """The seat of this node for a request that was vetted, or why there is none. `without` names replicas tried.
 
     `in_flight` counts by replica what runs and waits in its engine, `dice` is in [0, 1), `session` names the
-    conversation (empty: it need not stay where it was).
+    conversation (empty: it need not stay where it was). `full`: of engines in which requests wait, how many run: they have
+    no more room than that, whatever their slots, as when the cache of vLLM is full.
 
     1. no ready engine   503 `model_not_ready` with why and when to ask again
     2. a session         its home, or the next in its order while that is overloaded
@@ -130,12 +131,17 @@ def choose(
     if len(seats) == 1:
         return seats[0]
     if session:  # 2
-        places = [_Taken(seat, in_flight.get(seat.replica_id, 0)) for seat in seats]
+        places = [_Taken(seat, in_flight.get(seat.replica_id, 0), _room(seat, full)) for seat in seats]
         return affinity.place(session, places).seat
-    load = [in_flight.get(seat.replica_id, 0) / max(1, seat.slots) for seat in seats]  # 3
+    load = [in_flight.get(seat.replica_id, 0) / _room(seat, full) for seat in seats]  # 3
     least = min(load)
     best = [seat for seat, value in zip(seats, load, strict=True) if value == least]
     return best[int(dice * len(best))]
+
+
+def _room(seat: Seat, full: Mapping[str, int]) -> int:
+    """Requests at once that its engine has room for; at least one."""
+    return max(1, min(seat.slots, full.get(seat.replica_id, seat.slots)))
 
 
 def disabled(model: ModelEntry) -> Refused:

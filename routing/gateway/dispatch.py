@@ -213,7 +213,15 @@ class Dispatch:
             return Own.CLOUD if self._cloud.serves(route) else None
         if not route.seats or not self._members.runs(Module.INFERENCE):
             return None
-        seat = choose(route, in_flight=self._flights.loads, dice=random.random(), session=session, without=without)
+        flights = self._flights
+        seat = choose(
+            route,
+            in_flight=flights.loads,
+            dice=random.random(),
+            session=session,
+            without=without,
+            full=flights.full,
+        )
         return None if isinstance(seat, Refused) else seat
 
     def _not_ready(self, route: Route) -> Refused:

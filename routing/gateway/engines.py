@@ -76,7 +76,7 @@ class Engines:
             self._under_way.begin(key, ask(engine), whom=engine.replica_id)
 
     def _keep(self, engines: Mapping[str, LocalEngine]) -> None:
-        for known in (self.facts, self._flights.foreign, self._flights.scraped):
+        for known in (self.facts, self._flights.foreign, self._flights.full, self._flights.scraped):
             for replica_id in [item for item in known if item not in engines]:
                 del known[replica_id]
         for key in [item for item in self._due if item[1] not in engines]:
@@ -99,7 +99,12 @@ class Engines:
             return  # it went while it was asked
         scraped = heard(flights.scraped.get(name, Scraped()), found, asyncio.get_running_loop().time())
         flights.scraped[name] = scraped
-        there = scraped.figures.requests if scraped.figures is not None else None
+        figures = scraped.figures
+        if figures is not None and figures.waiting and figures.running:
+            flights.full[name] = figures.running
+        else:
+            flights.full.pop(name, None)
+        there = figures.requests if figures is not None else None
         foreign = 0 if there is None else there - flights.counts.get(name, 0)
         if found is not None and foreign > 0:
             flights.foreign[name] = foreign

@@ -35,6 +35,8 @@ class Flights:
         self.counts: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
         """Requests that an engine says it has beyond ours; never zero."""
+        self.full: dict[str, int] = {}
+        """Of engines in whose own queue requests wait, how many run."""
         self.scraped: dict[str, Scraped] = {}
         """What is known of each engine's own figures; times are the loop's."""
         self.last_used: dict[str, float] = {}

@@ -137,3 +137,22 @@ def test_a_session_goes_elsewhere_only_while_its_replica_is_overloaded() -> None
     assert pick(route(*seats), session="s", in_flight={home.replica_id: 1}) == home  # a slot is free
     assert pick(route(*seats), session="s", in_flight={home.replica_id: 2}) != home
     assert pick(route(*seats), session="s", in_flight=dict.fromkeys("abcd", 2)) == home  # all are as busy
+
+
+def test_an_engine_in_which_requests_wait_has_no_more_room_than_runs_in_it() -> None:
+    both = route(seat("a", 64), seat("b", 64))
+    flying = {"a": 12, "b": 20}
+    assert chosen(both, flying) == "a"
+    assert chosen(both, flying, {"a": 8}) == "b"  # 4 wait in it
+    assert chosen(both, flying, {"a": 8, "b": 8}) == "a"
+    assert chosen(both, flying, {"a": 200}) == "a"  # more than its slots are none
+    assert chosen(both, {"a": 1, "b": 1}, {"a": 0}) == "b"  # and none at all is one
+    homes = {name: chosen(both, flying, session=name) for name in "hijklmnop"}
+    at_a = next(name for name, home in homes.items() if home == "a")
+    assert chosen(both, flying, {"a": 8}, session=at_a) == "b"
+
+
+def chosen(given: Route, flying: dict[str, int], full: dict[str, int] | None = None, session: str = "") -> str:
+    found = choose(given, in_flight=flying, dice=0.0, full=full or {}, session=session)
+    assert isinstance(found, Seat)
+    return found.replica_id

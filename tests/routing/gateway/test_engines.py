@@ -52,6 +52,22 @@ async def test_a_replica_whose_engine_has_more_requests_is_avoided(tmp_path: Pat
         await until(lambda: not gw.gateway.flights.foreign)
 
 
+async def test_a_replica_whose_engine_has_requests_in_its_own_queue_is_full_whatever_its_slots(tmp_path: Path) -> None:
+    """As vLLM when its cache is full: 3 run and 1 waits, of 64 slots."""
+    async with rig(tmp_path, engine_metrics_every=0.05) as gw, rig(tmp_path / "other") as other:
+        gw.engine.says["/metrics"] = BUSY.replace("3", "5").replace("deferred 1", "deferred 0")
+        other.engine.says["/metrics"] = BUSY
+        engines = [("rep_1", gw.engine.port), ("rep_1b", other.engine.port)]
+        gw.publish(tuple(local_engine(name, TINY, port, slots=64) for name, port in engines))
+        await until(lambda: gw.gateway.flights.foreign == {"rep_1": 5, "rep_1b": 4})
+        assert gw.gateway.flights.full == {"rep_1b": 3}
+        for _ in range(6):
+            assert (await gw.chat()).status_code == 200
+        assert (len(gw.engine.requests), len(other.engine.requests)) == (6, 0)
+        other.engine.says["/metrics"] = None
+        await until(lambda: not gw.gateway.flights.full)
+
+
 async def test_what_waits_in_an_engine_and_whether_it_computes_is_told_to_the_agent(tmp_path: Path) -> None:
     async with rig(tmp_path, engine_metrics_every=0.05) as gw:
         now = asyncio.get_running_loop().time
