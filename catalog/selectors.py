@@ -117,6 +117,15 @@ def key_prefixes(ids: Collection[str]) -> dict[str, str]:
     return dict(ApiKey.objects.filter(pk__in=ids).values_list("pk", "prefix"))
 
 
+def key_names(ids: Collection[str]) -> dict[str, str]:
+    """What people call these keys, by id. One query."""
+    return dict(ApiKey.objects.filter(pk__in=ids).values_list("pk", "name"))
+
+
+def projects_by_id(ids: Collection[str]) -> QuerySet[Project]:
+    return Project.objects.select_related("team__organisation").filter(pk__in=ids)
+
+
 def _price_view(row: Model) -> PriceView | None:
     if row.price_input is None or row.price_output is None:
         return None

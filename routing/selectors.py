@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,9 +20,14 @@ from catalog.domain.types import LimitView, ModelView, PriceView
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.domain.types import World
-from cluster.models import Replica
+from cluster.models import Node, Replica
 from cluster.selectors.ways import adapter_file
 from cluster.wire import Weights, to_dict
+from llmgw_site.lib.errors import Kind, Refused
+from routing.domain import reports
+from routing.domain.lines import fields_of
+from routing.domain.records import UsageRecord as Record
+from routing.domain.rollups import SUMS
 from routing.domain.snapshot import (
     AdapterEntry,
     AdminEntry,
@@ -36,7 +42,8 @@ from routing.domain.snapshot import (
     Snapshot,
 )
 from routing.domain.tenancy import told as told_scopes
-from routing.models import PublishedSnapshot, UsageRecord
+from routing.domain.timeline import Span, spans
+from routing.models import PublishedSnapshot, UsageDay, UsageRecord
 
 
 @dataclass(frozen=True)
@@ -231,3 +238,106 @@ def summary(records: QuerySet[UsageRecord], by: str) -> list[dict[str, Any]]:
         )
     )
     return [{"value": row.pop(by), **row} for row in rows.order_by("-requests", by)]
+
+
+def days() -> QuerySet[UsageDay]:
+    return UsageDay.objects.all()
+
+
+def report(rows: QuerySet[UsageDay], by: Sequence[str]) -> list[dict[str, Any]]:
+    """These sums, folded by what `reports.COLUMNS` names; with the names of keys and scopes that are still there.
+
+    Raises Refused where it would have more rows than MOST_ROWS. Three queries at most.
+    """
+    columns = sorted({reports.COLUMNS[name] for name in by})
+    sums = rows.order_by().values(*columns).annotate(**{f"of_{name}": Sum(name) for name in SUMS})
+    found = [
+        {**{name: row[name] for name in columns}, **{name: row[f"of_{name}"] for name in SUMS}}
+        for row in sums[: reports.MOST_ROWS + 1]
+    ]
+    if len(found) > reports.MOST_ROWS:
+        text = f"There are more than {reports.MOST_ROWS:,} rows of that: ask for fewer days, or by less."
+        raise Refused(Kind.INVALID, "report_too_large", text, param="by")
+    scoped = {"project", "team", "organisation"} & set(by)
+    projects = _projects({row["project_id"] for row in found}) if scoped else {}
+    told = reports.fold(found, by, projects)
+    names: dict[str, Mapping[str, str]] = {}
+    if "key" in by:
+        names["key"] = catalog.key_names({row["key"] for row in told})
+    if "project" in by:
+        names["project"] = {id: item.name for id, item in projects.items()}
+    if "team" in by:
+        names["team"] = {item.team: item.team_name for item in projects.values()}
+    if "organisation" in by:
+        names["organisation"] = {item.organisation: item.organisation_name for item in projects.values()}
+    return [{**row, **{f"{kind}_name": known.get(row[kind], "") for kind, known in names.items()}} for row in told]
+
+
+def projects_of(**scopes: str) -> QuerySet[Any, str]:
+    """Ids of the projects in a team or an organisation, by the column that names it."""
+    return catalog.projects().filter(**scopes).order_by().values_list("pk", flat=True)
+
+
+def _projects(ids: Collection[str]) -> dict[str, reports.Project]:
+    return {
+        row.pk: reports.Project(
+            name=row.name,
+            team=row.team_id,
+            team_name=row.team.name,
+            organisation=row.team.organisation_id,
+            organisation_name=row.team.organisation.name,
+        )
+        for row in catalog.projects_by_id(ids)
+    }
+
+
+MOST_OTHERS = 20
+"""Records that are looked at under one request id: a client may call all its requests the same."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One request, and what names the ids in it. `others`: ids of more records that its client gave the same request id."""
+
+    record: UsageRecord
+    key_name: str
+    project: reports.Project
+    node_name: str
+    spans: tuple[Span, ...]
+    line: dict[str, Any]
+    others: tuple[str, ...]
+
+
+def follow(records: QuerySet[UsageRecord], ref: str) -> Followed:
+    """The request whose record, or whose request id, is `ref`; of several the newest. Raises Refused NOT_FOUND."""
+    asked = ref.replace("\x00", "\ufffd")
+    row = records.filter(pk=asked).first()
+    same = records.filter(request_id=asked if row is None else row.request_id)
+    found = list(same.order_by("-started_at", "-record_id")[:MOST_OTHERS])
+    row = row or next(iter(found), None)
+    if row is None:
+        text = (
+            f"There is no record of a request {ref[:128]!r}: records come seconds after a request's end, "
+            "and there is none where no key was known."
+        )
+        raise Refused(Kind.NOT_FOUND, "not_found", text)
+    record = Record(
+        **{item.name: getattr(row, item.name) for item in dataclasses.fields(Record) if item.name != "started_at"},
+        started_at=row.started_at.timestamp(),
+    )
+    times = {name: getattr(row, name) for name in ("queue_s", "first_token_s", "total_s")}
+    return Followed(
+        record=row,
+        key_name=catalog.key_names({row.key_id}).get(row.key_id, ""),
+        project=_projects({row.project_id}).get(row.project_id, reports.Project()),
+        node_name=_node_name(row.node_id),
+        spans=spans(**times, forwarded=bool(row.model_served)),
+        line=fields_of(
+            record, method="POST", model=row.model_served or row.model_asked, key=row.key_prefix, adapter=""
+        ),
+        others=tuple(item.pk for item in found if item.pk != row.pk),
+    )
+
+
+def _node_name(node_id: str) -> str:
+    return next(iter(Node.objects.filter(pk=node_id).values_list("name", flat=True)), "")

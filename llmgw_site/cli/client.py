@@ -170,7 +170,21 @@ class Api:
         """A `next` link as a path of the server we talk to, whatever name the server has for itself."""
         return link.split("/api/v1/", 1)[-1]
 
+    def text(self, path: str, **params: Any) -> str:
+        """GET of what is no JSON."""
+        return str(self._answer("GET", path, params=params).text)
+
     def _call(self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        response = self._answer(method, path, params=params, body=body)
+        try:
+            return response.json() if response.content else None
+        except ValueError:
+            text = f"{self.target.url} answers, but not as llmgw does: is that address right? It came from "
+            raise CliError(ExitCode.UNREACHABLE, text + self.target.source) from None
+
+    def _answer(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any = None
+    ) -> httpx.Response:
         import httpx
 
         kept = {key: value for key, value in (params or {}).items() if value is not None}
@@ -186,11 +200,7 @@ class Api:
             raise CliError(ExitCode.USAGE, f"this cannot be sent: {_unsent(error)}") from None
         if not response.is_success:
             raise refusal(response)
-        try:
-            return response.json() if response.content else None
-        except ValueError:
-            text = f"{self.target.url} answers, but not as llmgw does: is that address right? It came from "
-            raise CliError(ExitCode.UNREACHABLE, text + self.target.source) from None
+        return response
 
 
 def part(text: str) -> str:

@@ -29,6 +29,8 @@ NOUNS = {
     "strategy": "llmgw_site.cli.strategy",
     "peers": "llmgw_site.cli.peers",
     "status": "llmgw_site.cli.status",
+    "usage": "llmgw_site.cli.usage",
+    "request": "llmgw_site.cli.requests",
     "simulate": "llmgw_site.cli.simulate",
     "mirror": "llmgw_site.cli.mirror",
     "bench": "llmgw_site.cli.updates",

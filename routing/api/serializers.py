@@ -31,6 +31,68 @@ class UsageSummary(serializers.Serializer[Any]):
     results = UsageSum(many=True)
 
 
+class SpanOut(serializers.Serializer[Any]):
+    """A part of a request's time, in seconds from its head."""
+
+    name = serializers.CharField(
+        help_text="`queue` until it was sent on, `first_token` until that came, `answer` until the end; `upstream` where no "
+        "first token is known; `gateway` where it was sent to nobody."
+    )
+    start_s = serializers.FloatField()
+    length_s = serializers.FloatField()
+
+
+class RequestOut(serializers.Serializer[Any]):
+    """One request: its record, what names the ids in it, its time in parts, its line of the access log."""
+
+    record = UsageOut()
+    key_name = serializers.CharField(help_text="Empty where the key is forgotten.")
+    project_name = serializers.CharField(source="project.name")
+    team_name = serializers.CharField(source="project.team_name")
+    organisation_name = serializers.CharField(source="project.organisation_name")
+    node_name = serializers.CharField()
+    currency = serializers.CharField(help_text="Of `record.cost`, which is in millionths of it.")
+    spans = SpanOut(many=True)
+    line = serializers.DictField(help_text="As the access log of the gateway has it.")
+    others = serializers.ListField(
+        child=serializers.CharField(), help_text="Ids of more records that have this request id: clients choose those."
+    )
+
+
+class ReportRow(serializers.Serializer[Any]):
+    """Sums of one combination of what the report is by, which stands under its name; scopes and keys by id, with their name."""
+
+    day = serializers.DateField(required=False)
+    key = serializers.CharField(required=False)
+    key_name = serializers.CharField(required=False)
+    model = serializers.CharField(required=False, help_text="As asked for; empty: the request reached none.")
+    served = serializers.CharField(required=False)
+    project = serializers.CharField(required=False)
+    project_name = serializers.CharField(required=False)
+    team = serializers.CharField(required=False)
+    team_name = serializers.CharField(required=False)
+    organisation = serializers.CharField(required=False)
+    organisation_name = serializers.CharField(required=False)
+    requests = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    estimated = serializers.IntegerField(help_text="Requests whose tokens were counted from what passed.")
+    prompt_tokens = serializers.IntegerField()
+    completion_tokens = serializers.IntegerField()
+    cached_tokens = serializers.IntegerField()
+    reasoning_tokens = serializers.IntegerField()
+    cost = serializers.IntegerField(help_text="In millionths of `currency`; requests without a price add nothing.")
+
+
+class ReportOut(serializers.Serializer[Any]):
+    by = serializers.ListField(child=serializers.CharField())
+    since = serializers.DateField()
+    until = serializers.DateField(help_text="The day after the last one.")
+    currency = serializers.CharField()
+    results = ReportRow(many=True)
+    total = ReportRow()
+
+
 class ModelStatusOut(serializers.Serializer[Any]):
     model_id = serializers.CharField()
     name = serializers.CharField()

@@ -79,7 +79,7 @@ class Usage(mixins.ListModelMixin, viewsets.GenericViewSet[Any]):
         """Requests and tokens, summed by one column."""
         by = request.query_params.get("by", "model")
         if by not in BY:
-            raise _wrong("by", f"There is no such column; there are {', '.join(sorted(BY))}.")
+            raise wrong("by", f"There is no such column; there are {', '.join(sorted(BY))}.")
         rows = selectors.summary(self.filter_queryset(self.get_queryset()), BY[by])
         return Response({"by": by, "results": rows})
 
@@ -93,10 +93,10 @@ class Usage(mixins.ListModelMixin, viewsets.GenericViewSet[Any]):
                 return (make_aware(moment) if is_naive(moment) else moment).astimezone(UTC)
         except (ValueError, OverflowError):
             pass
-        raise _wrong(name, "Write a time such as 2026-01-31T12:00:00Z.")
+        raise wrong(name, "Write a time such as 2026-01-31T12:00:00Z.")
 
 
-def _wrong(name: str, text: str) -> serializers.ValidationError:
+def wrong(name: str, text: str) -> serializers.ValidationError:
     return serializers.ValidationError({name: [serializers.ErrorDetail(text, code="invalid_value")]})
 
 

@@ -19,11 +19,12 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.cors import Cors
 from routing.domain.costs import cost
 from routing.domain.endpoints import PATHS, shape_of
+from routing.domain.lines import fields_of
 from routing.domain.records import Outcome, UsageRecord
 from routing.domain.tenancy import Holder
 from routing.domain.way import stopped
 from routing.gateway import listing
-from routing.gateway.access import AccessLog, fields_of
+from routing.gateway.access import AccessLog
 from routing.gateway.answers import send_refusal
 from routing.gateway.auth import identify
 from routing.gateway.callers import Caller

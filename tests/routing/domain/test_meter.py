@@ -175,9 +175,7 @@ def test_a_large_document_is_not_kept() -> None:
 
 def test_what_was_thought_is_read_where_an_engine_says_it() -> None:
     chat, response = Counts(), Counts()
-    read_usage(
-        {"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 7}}, chat
-    )
+    read_usage({"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 7}}, chat)
     read_usage({"input_tokens": 5, "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 0}}, response)
     assert (chat.reasoning, response.reasoning) == (7, 0)
     read_usage({"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": None}, other := Counts())
