@@ -16,8 +16,11 @@ from routing.domain.endpoints import Shape
 from routing.domain.meter import Counts, find_finish, parsed, read_usage
 from routing.domain.sse import MOST_HELD, Event, Reader
 
-_LOOK = re.compile(rb'"usage"|"error"|message_stop"|response\.(?:completed|incomplete|failed)"')
-"""What an event must hold to be read at all, once a token was seen."""
+_LOOK = {
+    Shape.ANTHROPIC: (b'"usage"', b'"error"', b'message_stop"'),
+    Shape.RESPONSES: (b'"usage"', b'"error"', b'completed"', b'incomplete"', b'failed"'),
+}
+"""What an event must have one of to be read at all, once a token was seen. Words, and no pattern: that takes ten times as long."""
 _PIECES = {
     Shape.ANTHROPIC: re.compile(rb'"type"\s*:\s*"content_block_delta"'),
     Shape.RESPONSES: re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"'),
@@ -42,12 +45,13 @@ class NamedMeter:
         self._redact = redact
         self._reader = Reader()
         self._piece = _PIECES[shape]
+        self._words = _LOOK[shape]
         self._events = 0
         self._plain = False  # the first token was seen and no event is unfinished: the common state
 
     def feed(self, piece: bytes, now: float) -> bytes:
         """What goes to the client now that this piece has come; `now` in seconds of the caller's clock."""
-        if self._plain and piece.endswith(b"\n\n") and _LOOK.search(piece) is None:
+        if self._plain and piece.endswith(b"\n\n") and not self._marked(piece):
             self._events += len(self._piece.findall(piece))
             return piece
         whole = not self._reader.held
@@ -62,6 +66,12 @@ class NamedMeter:
         self._plain = self.first_token_at is not None and not self._reader.held
         return piece if whole and not self._reader.held else b"".join(kept)
 
+    def _marked(self, data: bytes) -> bool:
+        for word in self._words:  # noqa: SIM110  a generator would cost more than the search
+            if word in data:
+                return True
+        return False
+
     def _look(self, event: Event, now: float) -> bytes:
         raw, data = event.raw, event.data
         if data is None:
@@ -70,7 +80,7 @@ class NamedMeter:
             self._events += 1
             if self.first_token_at is None:
                 self.first_token_at = now
-        if _LOOK.search(data) is None:
+        if not self._marked(data):
             return raw
         find_finish(data, self.counts)
         value = parsed(data)
@@ -94,9 +104,7 @@ class NamedMeter:
             return
         prompt, cached = counts.prompt, counts.cached
         read_usage(usage, counts)
-        if (
-            kind == "message_start"
-        ):  # 1: one token, or none, is not what it will have; a prompt of none is not known yet
+        if kind == "message_start":  # 1: one token, or none, is not what it will have; a prompt of none is not known
             counts.prompt, counts.completion, counts.by_usage = counts.prompt or None, None, False
         elif kind == "message_delta" and not counts.prompt:  # 2
             counts.prompt, counts.cached = prompt, cached

@@ -11,9 +11,9 @@ _KEPT = 32
 """Bytes that are kept of an unfinished event: longer than the words that are looked for."""
 _ERROR = re.compile(rb'(?:^|\n)data: ?(\{"(?:error"|type": ?"error").*)')
 _ENDS = {
-    Shape.OPENAI: re.compile(rb"\[DONE\]"),
-    Shape.ANTHROPIC: re.compile(rb'message_stop"'),
-    Shape.RESPONSES: re.compile(rb'response\.(?:completed|incomplete|failed)"'),
+    Shape.OPENAI: (b"[DONE]",),
+    Shape.ANTHROPIC: (b'message_stop"',),
+    Shape.RESPONSES: (b'response.completed"', b'response.incomplete"', b'response.failed"'),
 }
 """What a stream says last. Within a text the quote would be escaped."""
 
@@ -24,7 +24,7 @@ class PassMeter:
     counts: Counts | None = None
 
     def __init__(self, shape: Shape = Shape.OPENAI) -> None:
-        self._end = _ENDS[shape]
+        self._end, *self._ends = _ENDS[shape]
         self.first_token_at: float | None = None
         """When the first event came that says anything; comments do not."""
         self.done = False
@@ -41,7 +41,7 @@ class PassMeter:
     def feed(self, piece: bytes, now: float) -> bytes:
         data = self._tail + piece if self._tail else piece
         self._tail = b"" if data.endswith((b"\n\n", b"\r\n\r\n")) else data[-_KEPT:]
-        if self._end.search(data) is not None:
+        if self._end in data or (self._ends and any(end in data for end in self._ends)):
             self.done = True
         elif b'"error"' in data and self.error is None and (found := _ERROR.search(data)) is not None:
             self.error = error_code(found[1]) or "engine_error"
