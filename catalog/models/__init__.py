@@ -2,6 +2,7 @@
 
 from catalog.models.adapters import Adapter
 from catalog.models.events import Event
+from catalog.models.identities import Identity
 from catalog.models.keys import ApiKey
 from catalog.models.limits import Limit
 from catalog.models.origins import Origin
@@ -19,6 +20,7 @@ __all__ = [
     "AdminToken",
     "ApiKey",
     "Event",
+    "Identity",
     "Limit",
     "Model",
     "Organisation",

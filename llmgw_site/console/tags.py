@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from django import template
+from django.conf import settings
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -27,6 +28,12 @@ LOOKS = {
 
 NAMES = frozenset({"llmgw", "vllm"})
 """Words that stay as they are at the start of a sentence."""
+
+
+@register.simple_tag
+def single_sign_on() -> str:
+    """What the provider of single sign-on is called; empty where there is none."""
+    return settings.CONFIG.oidc_name if settings.CONFIG.oidc_issuer else ""
 
 
 @register.filter

@@ -156,6 +156,10 @@ def load(environ: Mapping[str, str] | None = None) -> Config:
         problems.append(
             "LLMGW_PORT, LLMGW_NODE_PORT and LLMGW_METRICS_PORT must differ: choose another for one of them"
         )
+    if not problems and values["oidc_issuer"] and not values["oidc_client_id"]:
+        problems.append(
+            "LLMGW_OIDC_ISSUER is set without LLMGW_OIDC_CLIENT_ID: set the name that the provider knows you by"
+        )
     if problems:
         raise ConfigError(problems)
     return _with_join(Config(**values))

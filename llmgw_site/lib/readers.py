@@ -87,6 +87,18 @@ def names(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
+def oidc_roles(value: str) -> tuple[tuple[str, str, str], ...]:
+    """(value of the claim, role, scope or ""), from `VALUE=ROLE[@SCOPE]; ...`; a value may have `=` and `,` in it."""
+    found = []
+    for part in filter(None, map(str.strip, value.split(";"))):
+        text, _, role = part.rpartition("=")
+        role, _, scope = role.partition("@")
+        if not text.strip() or role.strip() not in ("viewer", "operator", "admin"):
+            raise ValueError("write GROUP=ROLE or GROUP=ROLE@SCOPE, with viewer, operator or admin, separated by `;`")
+        found.append((text.strip(), role.strip(), scope.strip()))
+    return tuple(found)
+
+
 def url(*schemes: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         if value and value.partition(":")[0].lower() not in schemes:

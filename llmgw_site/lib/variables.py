@@ -318,6 +318,37 @@ class Variables:
         readers.flag,
         "Whether models may be fetched from loopback and private networks. Never from link-local ones or a cloud's metadata.",
     )
+    oidc_issuer: str = _setting(
+        "LLMGW_OIDC_ISSUER",
+        "",
+        readers.url("http", "https"),
+        "Provider of single sign-on to the console, by its OpenID Connect issuer, to the letter; empty: local accounts only.",
+    )
+    oidc_client_id: str = _setting("LLMGW_OIDC_CLIENT_ID", "", readers.text, "Name of this cluster at the provider.")
+    oidc_client_secret: str = _setting(
+        "LLMGW_OIDC_CLIENT_SECRET", "", readers.text, "Its secret there; empty: a public client.", secret=True
+    )
+    oidc_scopes: str = _setting(
+        "LLMGW_OIDC_SCOPES",
+        "openid profile email",
+        readers.text,
+        "What is asked for; some providers want `groups`, too.",
+    )
+    oidc_username_claim: str = _setting(
+        "LLMGW_OIDC_USERNAME_CLAIM", "preferred_username", readers.text, "Claim that a new user is named by."
+    )
+    oidc_roles_claim: str = _setting(
+        "LLMGW_OIDC_ROLES_CLAIM", "groups", readers.text, "Claim whose values LLMGW_OIDC_ROLES maps to roles."
+    )
+    oidc_roles: tuple[tuple[str, str, str], ...] = _setting(
+        "LLMGW_OIDC_ROLES",
+        "",
+        readers.oidc_roles,
+        "`GROUP=ROLE` or `GROUP=ROLE@SCOPE`, separated by `;`: which values of the claim give which role, of the cluster or a scope.",
+    )
+    oidc_name: str = _setting(
+        "LLMGW_OIDC_NAME", "single sign-on", readers.text, "What the button on the sign-in page calls the provider."
+    )
     quickstart: bool = _setting(
         "LLMGW_QUICKSTART",
         "1",

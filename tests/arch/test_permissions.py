@@ -17,6 +17,8 @@ PUBLIC = {
     "/api/v1/schema": "what there is, not what is in it",
     "/api/v1/docs": "the same for people",
     "/admin/login/": "where one signs in",
+    "/admin/oidc/start": "leads to the provider of single sign-on",
+    "/admin/oidc/callback": "where one comes back from there",
     "/": "leads to the sign-in",
     "/admin": "leads to the sign-in",
 }
@@ -78,7 +80,9 @@ def test_a_stranger_is_refused(path: str) -> None:
         answer = client.generic(method, path, headers=CLIENT_LISTENER)
         if answer.status_code == 302:
             where = answer["location"]
-            assert where.startswith("/admin/login/?next=") or (path, where) == ("/admin/logout/", "/admin/"), method
+            assert where.startswith("/admin/login/?next=") or (path, where) == ("/admin/logout/", "/admin/login/"), (
+                method
+            )
         else:
             assert answer.status_code in (401, 403, 404, 405), (method, path, answer.status_code)
 

@@ -23,6 +23,10 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     [
         ("LLMGW_PORT", "http", "a port number"),
         ("LLMGW_PORT", "0", "a port number"),
+        ("LLMGW_OIDC_ROLES", "devs", "GROUP=ROLE@SCOPE"),
+        ("LLMGW_OIDC_ROLES", "devs=king", "GROUP=ROLE@SCOPE"),
+        ("LLMGW_OIDC_ROLES", "=admin", "GROUP=ROLE@SCOPE"),
+        ("LLMGW_OIDC_ISSUER", "ftp://x", "begins with http"),
         ("LLMGW_PORT", "65536", "a port number"),
         ("LLMGW_MAX_BODY", "much", "is no size"),
         ("LLMGW_IDLE_TIMEOUT", "-1", "seconds above 0"),
@@ -133,3 +137,15 @@ def test_no_secret_is_in_what_a_log_or_a_debug_page_shows_of_the_settings() -> N
     names = ("LLMGW_SECRET_KEY", "LLMGW_REDIS_URL", "DATABASE_URL")
     values = ("hidden-1", "redis://:hidden-2@h/0", "postgresql://u:hidden-3@h/d")
     assert "hidden" not in repr(load(dict(zip(names, values, strict=True))))
+
+
+def test_roles_of_single_sign_on_take_groups_with_any_character_but_the_semicolon() -> None:
+    it = load({"LLMGW_OIDC_ROLES": "cn=a,dc=b = admin ; devs=operator@team:search;"})
+    assert it.oidc_roles == (("cn=a,dc=b", "admin", ""), ("devs", "operator", "team:search"))
+    assert load({}).oidc_roles == ()
+
+
+def test_a_provider_without_a_client_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load({"LLMGW_OIDC_ISSUER": "https://login.example.com"})
+    assert "LLMGW_OIDC_CLIENT_ID" in str(refused.value)
