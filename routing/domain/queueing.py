@@ -36,6 +36,11 @@ def quantum(priority: int) -> int:
     return QUANTUM * weight(priority) // weight(0)
 
 
+def room_of(slots: int, concurrency: float) -> int:
+    """Requests at once of a replica: as many as it was measured to serve well (0: not measured), within its slots."""
+    return max(1, min(slots, int(concurrency)) if concurrency else slots)
+
+
 def unfairness(largest: int, one: int, other: int) -> float:
     """Turns' worth of tokens by which two flows of these priorities may differ that both have requests all the time;
     `largest`: tokens of the largest request."""
@@ -86,9 +91,11 @@ class Line:
             return True
         return False
 
-    def over(self, seconds: float) -> None:
-        """A request that ran for so long does no more."""
+    def over(self, seconds: float | None) -> None:
+        """A request that ran for so long does no more; None: it was not sent."""
         self.running -= 1
+        if seconds is None:
+            return
         self.held = seconds if self.held is None else self.held + SMOOTH * (seconds - self.held)
 
     def join(self, ticket: Ticket, *, most: int) -> Ticket | None:

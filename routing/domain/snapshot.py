@@ -56,6 +56,7 @@ class Placed:
     node_id: str
     state: str = "pending"
     slots: int = 1
+    concurrency: float = 0.0  # requests at once that it was measured to serve well; 0: not measured
 
 
 @dataclass(frozen=True, kw_only=True)

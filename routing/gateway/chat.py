@@ -29,6 +29,7 @@ from routing.gateway.load import Flights
 from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics
 from routing.gateway.peers import Peers
+from routing.gateway.queues import Queues
 from routing.gateway.speech import Speech
 from routing.gateway.table import Table
 from routing.gateway.tracing import EXTERNAL, NODE
@@ -50,6 +51,7 @@ class Parts:
     members: Members
     cloud: Cloud
     dispatch: Dispatch
+    queues: Queues
     limiter: Limiter
 
 
@@ -75,11 +77,25 @@ class Generate:
             exchange.trace.scheduled()
         if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
             await self._reserve(exchange, exchange.key.bounds, ask, body)
-        place = await parts.dispatch.first(exchange, ask, body)
-        self._note_place(exchange, place)
-        if exchange.record_id:
-            parts.ledger.open(_opened(exchange))
-        await self._run(exchange, ask, place, body)
+        try:
+            place = await self._place(exchange, ask, body)
+            self._note_place(exchange, place)
+            if exchange.record_id:
+                parts.ledger.open(_opened(exchange))
+            await self._run(exchange, ask, place, body)
+        finally:
+            parts.queues.leave(exchange)
+
+    async def _place(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
+        """Where it goes: of an engine here, once there is room. Raises Refused."""
+        dispatch, queues = self._parts.dispatch, self._parts.queues
+        place = await dispatch.first(exchange, ask, body)
+        while isinstance(place, Seat) and not queues.enter(exchange):
+            await queues.wait(exchange, ask, body)
+            place = await dispatch.first(exchange, ask, body)  # where it was to go may have gone
+        if not isinstance(place, Seat):
+            queues.leave(exchange)
+        return place
 
     async def _asked(self, exchange: Exchange) -> tuple[Ask, bytes]:
         """What is asked for, and the body: of a form with files its beginning, which another node cannot have signed."""
@@ -152,6 +168,8 @@ class Generate:
                 if other is None:
                     raise refused from error
                 place = other
+                if not isinstance(place, Seat):
+                    parts.queues.leave(exchange)
                 self._note_place(exchange, place)
 
     async def _forward(self, exchange: Exchange, ask: Ask, place: Place, body: bytes) -> None:
@@ -186,6 +204,7 @@ class Generate:
         elif isinstance(place, Via):
             _forwarded(exchange, ask)
             more = hop.patience(config, place.hop)
+            more += config.queue_wait
             wakes = config.activation_timeout if place.hop == HANDED and route and route.wakes else 0.0
             await hop.send(
                 exchange,

@@ -17,6 +17,7 @@ from routing.domain.meter import Counts, StreamMeter
 from routing.domain.named_meter import NamedMeter
 from routing.domain.openai import Ask
 from routing.domain.passing import PassMeter
+from routing.domain.queueing import Line
 from routing.domain.records import Outcome, UsageRecord
 from routing.domain.snapshot import PriceEntry
 from routing.domain.sse import COMMENT
@@ -91,6 +92,7 @@ class Exchange:
         "gone",
         "inner_queue_s",
         "key",
+        "line",
         "meter",
         "model",
         "node_id",
@@ -170,7 +172,8 @@ class Exchange:
         self.pings = False  # comments may be sent now
         self.relays = False  # it came from a node and went to another one
         self.sending = False
-        self.waits = False  # for a model that comes up
+        self.waits = False  # for a model that comes up, or for its turn
+        self.line: Line | None = None  # of its model, while it has a place among those that run
         self.writer: DirectWriter | None = None
         self.trace: Spans | None = None
         self.task: asyncio.Task[Any] | None = None

@@ -45,7 +45,8 @@ class Via:
 def patience(config: Config, hop: str) -> float:
     """Seconds that a node is given beyond the model's own timeouts, so that its answer of having waited in vain comes first.
 
-    It may fail to connect twice before its wait begins; a router behind this hop grants the same to the next node.
+    It may fail to connect twice before its wait begins; a router behind this hop grants the same to the next node. That a
+    request may wait for its turn there comes on top.
     """
     return (2 * config.connect_timeout + 5.0) * (2 if hop == HANDED else 1)
 

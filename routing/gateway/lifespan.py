@@ -34,6 +34,7 @@ from routing.gateway.node_api import NodeApi
 from routing.gateway.node_listener import MAX_BODY, NodeListener
 from routing.gateway.peers import Peers
 from routing.gateway.polling import Poller
+from routing.gateway.queues import Queues
 from routing.gateway.remote import Remote
 from routing.gateway.scrapes import EngineFigures
 from routing.gateway.strategy import StoredRule
@@ -76,7 +77,9 @@ class Gateway:
         node_api = NodeApi(config, self.members, self.peers, self.rule, lambda: self.table.view)
         self.cloud = cloud = Cloud(config, self.members, self.upstream, self.metrics, view=lambda: self.table.view)
         self.activation = Activation(config, self.remote)
-        self.metrics.watch(lambda: self.activation.waiting)
+        self.queues = Queues(config, self.metrics)
+        self.metrics.watch(lambda: self.activation.waiting, lambda: self.queues.lines)
+        self.flights.queued = lambda: self.queues.queued
         self.limiter = Limiter(self.remote, edges=lambda: 1 + len(self.members.others(Module.EDGE)))
         dispatch = Dispatch(
             config,
@@ -99,6 +102,7 @@ class Gateway:
             members=self.members,
             cloud=cloud,
             dispatch=dispatch,
+            queues=self.queues,
             limiter=self.limiter,
         )
         self.tracing = tracing.make(os.environ)
@@ -161,6 +165,7 @@ class Gateway:
 
     def _changed(self, view: View) -> None:
         self.flights.follow(view.replicas, {item.replica_id: self._patience(view, item) for item in view.engines})
+        self.queues.follow(view)
         self.metrics.keep({*view.routes, UNKNOWN})
 
     def _patience(self, view: View, engine: LocalEngine) -> float:

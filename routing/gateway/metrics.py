@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from routing.domain.queueing import Line
 from routing.gateway.load import Flights
 from routing.gateway.peers import Cluster, Peers
 from routing.gateway.upstream import Target, Upstream, UpstreamError
@@ -41,10 +42,11 @@ class _InFlight(Collector):
 
 
 class _Waiting(Collector):
-    """Requests that wait for a model at rest; models for which nobody waits have no series."""
+    """Requests that wait for a model at rest (models for which nobody waits have no series), and for room at engines here."""
 
-    def __init__(self, waiting: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, waiting: Callable[[], Mapping[str, int]], lines: Callable[[], Mapping[str, Line]]) -> None:
         self._waiting = waiting
+        self._lines = lines
 
     def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily(
@@ -53,6 +55,16 @@ class _Waiting(Collector):
         for name, count in self._waiting().items():
             family.add_metric([name], count)
         yield family
+        waiting = GaugeMetricFamily(
+            "llmgw_queue_waiting", "Requests that wait for room at a model's replicas here", labels=["model"]
+        )
+        running = GaugeMetricFamily("llmgw_queue_running", "Requests that have room there", labels=["model"])
+        room = GaugeMetricFamily("llmgw_queue_room", "Requests at once for which there is room there", labels=["model"])
+        for name, line in self._lines().items():
+            waiting.add_metric([name], line.waiting)
+            running.add_metric([name], line.running)
+            room.add_metric([name], line.room)
+        yield from (waiting, running, room)
 
 
 class _Nodes(Collector):
@@ -110,6 +122,16 @@ class Metrics:
             buckets=_SPANS,
             registry=registry,
         )
+        self._queue = Histogram(
+            "llmgw_queue_wait_seconds",
+            "How long requests waited for room, of those that did",
+            ["model"],
+            buckets=_SPANS,
+            registry=registry,
+        )
+        self._queue_refused = Counter(
+            "llmgw_queue_refused", "Requests for which there was no room in time", ["model", "code"], registry=registry
+        )
         self._tokens = Counter("llmgw_tokens", "Tokens", ["model", "direction"], registry=registry)
         self._upstream = Counter(
             "llmgw_upstream_errors", "Requests that an engine failed", ["model", "code"], registry=registry
@@ -132,9 +154,9 @@ class Metrics:
         """Show what goes to other nodes too."""
         self.registry.register(_Nodes(peers, cluster))
 
-    def watch(self, waiting: Callable[[], Mapping[str, int]]) -> None:
-        """Show requests that wait for models at rest too."""
-        self.registry.register(_Waiting(waiting))
+    def watch(self, waiting: Callable[[], Mapping[str, int]], lines: Callable[[], Mapping[str, Line]]) -> None:
+        """Show requests that wait for models at rest, and for room, too."""
+        self.registry.register(_Waiting(waiting, lines))
 
     def _child(self, metric: Any, *labels: str) -> Any:
         key = (metric, *labels)
@@ -158,6 +180,12 @@ class Metrics:
             self._child(self._tokens, model, "out").inc(completion)
         if first_token is not None:
             self._child(self._first, model).observe(first_token)
+
+    def queued(self, model: str, seconds: float) -> None:
+        self._child(self._queue, model).observe(seconds)
+
+    def queue_refused(self, model: str, code: str) -> None:
+        self._child(self._queue_refused, model, code).inc()
 
     def engine_failed(self, model: str, code: str) -> None:
         self._child(self._upstream, model, code).inc()

@@ -15,6 +15,7 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
 from routing.domain.adapters import adapter_seat, base_seat, entry_of, lacking
 from routing.domain.choose import Route, Seat, Waiting
+from routing.domain.queueing import room_of
 from routing.domain.revoked import RevokedFile
 from routing.domain.snapshot import AdapterEntry, AdminEntry, ModelEntry, ProviderEntry, Snapshot
 from routing.domain.tenancy import Holder, holders
@@ -88,8 +89,14 @@ def _route(model: ModelEntry, engines: EnginesFile, adapter: AdapterEntry | None
     if adapter is not None:
         entry, waiting = entry_of(model, adapter), waiting + lacking(usable, adapter)
     leaving = any(engine.leaving for engine, _ in found)
+    measured = {item.replica_id: item.concurrency for item in model.placed}
     return Route(
-        model=entry, seats=tuple(seat for _, seat in found), waiting=waiting, leaving=leaving, wakes=wakes(model)
+        model=entry,
+        seats=tuple(seat for _, seat in found),
+        waiting=waiting,
+        leaving=leaving,
+        wakes=wakes(model),
+        room=sum(room_of(engine.slots, measured.get(engine.replica_id, 0.0)) for engine in usable),
     )
 
 

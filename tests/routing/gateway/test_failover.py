@@ -291,7 +291,7 @@ async def test_f64_a_node_that_is_silent_is_504_one_that_is_not_there_502(
 
     async with many(tmp_path) as town:
         town.change(TINY, first_byte_timeout=0.3)
-        edge = await town.start("edge", "edge", "router")
+        edge = await town.start("edge", "edge", "router", queue_wait=0.1)
         first = await town.scripted("first", "inference", handler=silent, serves=(TINY,))
         await town.settle()
         from routing.gateway import hop

@@ -1,0 +1,137 @@
+"""Requests for this node's engines: as many run as there is room for, the others wait here, in the order of routing/domain/queueing.py.
+
+One that runs has its line in `exchange.line` from the moment that its turn came until `leave`, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from llmgw_site.lib.config import Config
+from llmgw_site.lib.errors import Refused
+from routing.domain.endpoints import COUNT_TOKENS, DETOKENIZE, TOKENIZE
+from routing.domain.limits import reckon
+from routing.domain.openai import Ask
+from routing.domain.queueing import Line, Ticket, full, late
+from routing.gateway.exchange import Exchange
+from routing.gateway.metrics import Metrics
+from routing.gateway.table import View
+
+_LIGHT = frozenset({COUNT_TOKENS, TOKENIZE, DETOKENIZE})
+"""No engine computes for them: they take no room."""
+
+
+class Queues:
+    """A line for each model that engines of this node are ready for."""
+
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        self.lines: dict[str, Line] = {}
+        self._view = View()
+        self._config = config
+        self._metrics = metrics
+        self._waits: dict[Ticket, tuple[Exchange, asyncio.Future[Refused | None]]] = {}
+
+    @property
+    def queued(self) -> Mapping[str, int]:
+        """Requests that wait here, by replica: those of a model are told as if they waited at its replicas in equal parts."""
+        found: dict[str, int] = {}
+        for name, line in self.lines.items():
+            route = self._view.routes.get(name)
+            if line.waiting and route is not None and route.seats:
+                share, rest = divmod(line.waiting, len(route.seats))
+                found |= {seat.replica_id: share + (n < rest) for n, seat in enumerate(route.seats)}
+        return found
+
+    def follow(self, view: View) -> None:
+        """Take over what there is room for now. Where there is none any more, those that wait look for another place."""
+        self._view = view
+        for name, route in view.routes.items():
+            if route.room and not route.model.parent and name not in self.lines:
+                self.lines[name] = Line()
+        for name, line in list(self.lines.items()):
+            found = view.routes.get(name)
+            line.room = found.room if found is not None else 0
+            if not line.room:
+                for ticket in [item for item, (waiting, _) in self._waits.items() if waiting.model == name]:
+                    self._decide(ticket, None, line)
+                del self.lines[name]  # those that run have it still
+            self._pump(line)
+
+    def enter(self, exchange: Exchange) -> bool:
+        """Whether the request may run: its turn has come, or there is room and nobody waits for it."""
+        line = self.lines.get(exchange.model)
+        if line is None or exchange.line is not None or exchange.endpoint in _LIGHT:
+            return True
+        if line.enter():
+            exchange.line = line
+            return True
+        return False
+
+    async def wait(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
+        """Wait for its turn, or until there is no room at all any more: it is to look anew where it goes.
+
+        Raises Refused: `queue_full`, `queue_timeout`. Meanwhile a client that leaves is noticed at once, and one that streams
+        is sent comments.
+        """
+        line, now, key = self.lines[exchange.model], asyncio.get_running_loop().time(), exchange.key
+        model = self._view.routes[exchange.model].model
+        most, bound = self._config.queue_length, self._config.queue_wait
+        assert key is not None
+        ticket = Ticket(
+            scope=key.project_id,
+            tokens=reckon(exchange.endpoint, body, longest=ask.longest, answers=ask.answers, context=model.context),
+            since=now,
+        )
+        refused = line.join(ticket, most=most)
+        if refused is ticket:
+            raise self._refused(exchange, full(model.name, line, most=most))
+        future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+        self._waits[ticket] = exchange, future
+        if refused is not None:
+            self._decide(refused, self._refused(exchange, full(model.name, line, most=most)))
+        exchange.waits, exchange.pings = True, ask.stream and exchange.caller is None
+        if exchange.watcher is None:
+            exchange.watch()
+        try:
+            async with asyncio.timeout_at(now + bound):
+                outcome = await future
+            if outcome is not None:
+                raise outcome
+        except TimeoutError:
+            if ticket in self._waits:  # else its turn came at this very moment
+                waited = asyncio.get_running_loop().time() - now
+                raise self._refused(exchange, late(model.name, line, ahead=line.ahead(ticket), waited=waited)) from None
+        finally:
+            exchange.waits = False
+            self._metrics.queued(exchange.model, asyncio.get_running_loop().time() - now)
+            if self._waits.pop(ticket, None) is not None:
+                line.leave(ticket)
+
+    def leave(self, exchange: Exchange) -> None:
+        """It runs here no more; whoever is next may."""
+        line = exchange.line
+        if line is None:
+            return
+        exchange.line = None
+        sent = exchange.forwarded_at
+        line.over(None if sent is None else asyncio.get_running_loop().time() - sent)
+        if line.waiting:
+            self._pump(line)
+
+    def _pump(self, line: Line) -> None:
+        while (ticket := line.take()) is not None:
+            self._waits[ticket][0].line = line
+            self._decide(ticket, None)
+
+    def _decide(self, ticket: Ticket, outcome: Refused | None, line: Line | None = None) -> None:
+        """What becomes of one that waits; it leaves `line`, where it is still in it."""
+        _, future = self._waits.pop(ticket)
+        if line is not None:
+            line.leave(ticket)
+        if not future.done():  # else its client has left
+            future.set_result(outcome)
+
+    def _refused(self, exchange: Exchange, refused: Refused) -> Refused:
+        self._metrics.queue_refused(exchange.model, refused.code)
+        return refused

@@ -1,0 +1,194 @@
+"""Requests that wait for room at an engine: their turn, those who leave, a full queue, a turn that does not come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client import generate_latest
+
+from routing.gateway.queues import Queues
+from tests.routing.gateway.hops import many
+from tests.routing.gateway.rig import TINY, Rig, ask, local_engine, rig
+from tests.routing.gateway.scripted import until
+
+SLOW: dict[str, Any] = {"silent": 0.3}
+NEVER: dict[str, Any] = {"never": True}
+
+
+@asynccontextmanager
+async def busy(folder: Path, count: int = 2, script: Any = None, **settings: Any) -> AsyncIterator[Rig]:
+    """A gateway with one engine of two slots, and so many requests that its engine never answers."""
+    async with rig(folder, **settings) as gw:
+        held = [asyncio.ensure_future(gw.chat(NEVER if script is None else script)) for _ in range(count)]
+        await until(lambda: len(gw.engine.requests) == count)
+        yield gw
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        await gw.idle()
+        await until(lambda: empty(gw.gateway.queues))
+
+
+def empty(queues: Queues) -> bool:
+    return not queues._waits and not any(line.running or line.waiting for line in queues.lines.values())
+
+
+def shown(gw: Rig) -> str:
+    return generate_latest(gw.gateway.metrics.registry).decode()
+
+
+def waiting(gw: Rig) -> int:
+    return gw.gateway.queues.lines[TINY].waiting
+
+
+async def test_no_more_run_than_there_is_room_for_and_the_others_have_their_turn(tmp_path: Path) -> None:
+    async with rig(tmp_path) as gw:
+        began = time.monotonic()
+        asking = [asyncio.ensure_future(gw.chat(SLOW)) for _ in range(6)]
+        await until(lambda: waiting(gw) == 4)
+        assert len(gw.engine.requests) == 2
+        text = shown(gw)
+        for line in ('waiting{model="tiny"} 4.0', 'running{model="tiny"} 2.0', 'room{model="tiny"} 2.0'):
+            assert f"llmgw_queue_{line}" in text
+        told = gw.gateway.flights.report(asyncio.get_running_loop().time()).replicas["rep_1"]
+        assert (told.in_flight, told.waiting) == (2, 4)
+        assert {answer.status_code for answer in await asyncio.gather(*asking)} == {200}
+        assert time.monotonic() - began > 0.85
+        await gw.idle()
+        await until(lambda: len(gw.records()) == 6)
+        waits = sorted(record.queue_s or 0.0 for record in gw.records())
+        assert waits[1] < 0.25 < waits[2] < 0.55 < waits[5]
+        assert 'llmgw_queue_wait_seconds_count{model="tiny"} 4.0' in shown(gw)
+        assert empty(gw.gateway.queues)
+
+
+async def test_replicas_run_what_they_were_measured_to_serve_well(tmp_path: Path) -> None:
+    async with many(tmp_path) as town:
+        site = await town.start("one", "edge", "router", "inference", serves=(TINY,))
+        placed = town.models[0].placed[0]
+        town.change(TINY, placed=(type(placed)(**{**_fields(placed), "concurrency": 1.9}),))
+        await town.settle()
+        assert site.gateway.queues.lines[TINY].room == 1
+
+
+def _fields(placed: Any) -> dict[str, Any]:
+    return {name: getattr(placed, name) for name in placed.__dataclass_fields__}
+
+
+async def test_a_full_queue_is_429_and_says_how_many_wait(tmp_path: Path) -> None:
+    async with busy(tmp_path, queue_length=1) as gw:
+        first = asyncio.ensure_future(gw.chat())
+        await until(lambda: waiting(gw) == 1)
+        answer = await gw.chat()
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (429, "queue_full")
+        assert "2 requests run, of 2 that it serves at a time, and 1 wait, of 1 that may" in error["message"]
+        assert int(answer.headers["retry-after"]) >= 1
+        assert 'llmgw_queue_refused_total{code="queue_full",model="tiny"} 1.0' in shown(gw)
+        first.cancel()
+        await until(lambda: waiting(gw) == 0)
+        assert len(gw.engine.requests) == 2
+
+
+async def test_a_turn_that_does_not_come_in_time_is_503_with_the_place(tmp_path: Path) -> None:
+    async with busy(tmp_path, queue_wait=0.2) as gw:
+        answer = await gw.chat()
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (503, "queue_timeout")
+        assert "number 1 of those that wait" in error["message"]
+        await until(lambda: len(gw.records()) == 1)
+        assert (gw.records()[0].outcome, gw.records()[0].queue_s) == ("refused", None)
+
+
+async def test_who_streams_is_sent_comments_while_it_waits_and_a_refusal_is_an_event_then(tmp_path: Path) -> None:
+    async with busy(tmp_path, queue_wait=0.6, keepalive_comment=0.1) as gw:
+        text = ""
+        async with gw.client.stream("POST", "/v1/chat/completions", json=ask("hi", stream=True)) as answer:
+            assert answer.status_code == 200
+            with contextlib.suppress(httpx.RemoteProtocolError):
+                async for piece in answer.aiter_text():
+                    text += piece
+        assert text.startswith(":")
+        assert json.loads(text.rpartition("data: ")[2])["error"]["code"] == "queue_timeout"
+        assert "[DONE]" not in text
+
+
+async def test_f27_a_client_that_leaves_the_queue_is_dropped_at_once_and_never_sent(tmp_path: Path) -> None:
+    async with busy(tmp_path) as gw:
+        for stream in (False, True):
+            task = asyncio.ensure_future(gw.chat(stream=stream))
+            await until(lambda: waiting(gw) == 1)
+            left = time.monotonic()
+            task.cancel()
+            await until(lambda: waiting(gw) == 0)
+            assert time.monotonic() - left < 1
+        await until(lambda: len(gw.records()) == 2)
+        assert {(record.outcome, record.client_gone) for record in gw.records()} == {("client_gone", True)}
+        assert len(gw.engine.requests) == 2
+
+
+async def test_f51_counts_are_zero_after_aborts_failures_and_turns_that_did_not_come(tmp_path: Path) -> None:
+    scripts: list[Any] = ["hello", {"reset": True}, {"status": 500}, {"tokens": 3, "gap": 0.02, "die_after": 1}, SLOW]
+
+    async def one(gw: Rig, number: int) -> None:
+        task = asyncio.ensure_future(gw.chat(scripts[number % 5], stream=number % 2 == 0))
+        if number % 3 == 0:
+            await asyncio.sleep(0.01 * (number % 7))
+            task.cancel()
+        with contextlib.suppress(httpx.HTTPError, asyncio.CancelledError):
+            await task
+
+    async with rig(tmp_path, queue_wait=0.4, queue_length=12, max_connections=200) as gw:
+        await asyncio.gather(*(one(gw, number) for number in range(60)))
+        await gw.idle()
+        await until(lambda: empty(gw.gateway.queues))
+        assert (await gw.chat()).status_code == 200
+
+
+async def test_where_the_engine_goes_those_that_wait_look_for_another_place(tmp_path: Path) -> None:
+    async with busy(tmp_path) as gw:
+        task = asyncio.ensure_future(gw.chat())
+        await until(lambda: waiting(gw) == 1)
+        gw.publish((local_engine("rep_1", TINY, gw.engine.port, state="draining"),))
+        answer = await task
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_not_ready")
+        assert TINY not in gw.gateway.queues.lines
+
+
+async def test_another_replica_is_room_for_those_that_wait(tmp_path: Path) -> None:
+    async with busy(tmp_path) as gw:
+        task = asyncio.ensure_future(gw.chat())
+        await until(lambda: waiting(gw) == 1)
+        gw.publish(tuple(local_engine(name, TINY, gw.engine.port) for name in ("rep_1", "rep_1b")))
+        answer = await task
+        assert answer.status_code == 200
+        assert (await gw.record()).replica_id == "rep_1b"
+
+
+async def test_counting_tokens_takes_no_room(tmp_path: Path) -> None:
+    async with busy(tmp_path) as gw:
+        answer = await gw.client.post("/tokenize", json={"model": TINY, "content": "one two"})
+        assert answer.status_code == 200, answer.text
+
+
+async def test_the_wait_at_another_node_is_in_the_record_of_the_edge(tmp_path: Path) -> None:
+    async with many(tmp_path) as town:
+        front = await town.start("front", "edge", "router")
+        worker = await town.start("worker", "inference", serves=(TINY,))
+        await town.settle()
+        asking = [asyncio.ensure_future(front.chat(SLOW)) for _ in range(3)]
+        await until(lambda: worker.gateway.queues.lines[TINY].waiting == 1)
+        assert {answer.status_code for answer in await asyncio.gather(*asking)} == {200}
+        await until(lambda: len(front.records()) == 3)
+        waits = sorted(record.queue_s or 0.0 for record in front.records())
+        assert waits[1] < 0.25 < waits[2]
+        await town.idle()
+        assert empty(worker.gateway.queues)
