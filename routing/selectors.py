@@ -91,12 +91,18 @@ def compile_snapshot(
     placed: dict[str, list[Placed]] = {}
     contexts: dict[str, int] = {}
     running = Replica.objects.filter(run=True).order_by("id")
-    for model_id, replica_id, node_id, slots, context in running.values_list(
-        "model_id", "id", "node_id", "slots", "context"
+    for model_id, replica_id, node_id, slots, context, measured in running.values_list(
+        "model_id", "id", "node_id", "slots", "context", "profile__measured_concurrency"
     ):
         if replica_id not in states:
             continue  # placed since the picture was made
-        entry = Placed(replica_id=replica_id, node_id=node_id, state=states[replica_id], slots=slots or 1)
+        entry = Placed(
+            replica_id=replica_id,
+            node_id=node_id,
+            state=states[replica_id],
+            slots=slots or 1,
+            concurrency=measured or 0.0,
+        )
         placed.setdefault(model_id, []).append(entry)
         if context:
             contexts[model_id] = min(context, contexts.get(model_id, context))

@@ -162,6 +162,15 @@ class Variables:
         readers.seconds,
         "Longest time that a request waits for a model at rest to come up; what fails before is answered at once.",
     )
+    queue_length: int = _setting(
+        "LLMGW_QUEUE_LENGTH",
+        "1000",
+        readers.count,
+        "Most requests that wait at a node for room at its replicas of one model.",
+    )
+    queue_wait: float = _setting(
+        "LLMGW_QUEUE_WAIT", "120", readers.seconds, "Longest time that a request waits for such room."
+    )
     scale_up_after: float = _setting(
         "LLMGW_SCALE_UP_AFTER",
         "60",

@@ -60,6 +60,7 @@ class Route:
     waiting: tuple[Waiting, ...] = ()
     leaving: bool = False  # the seats are about to drain: for requests that come all the same, nothing to offer
     wakes: bool = False  # where nobody answers, controllers are told of a request: see waking.wakes
+    room: int = 0  # requests at once of all seats of the model
 
 
 NOTHING_FULL: Mapping[str, int] = MappingProxyType({})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import orjson
@@ -45,6 +45,8 @@ class Flights:
         """This node's replicas and their states, as the engines file has them."""
         self.patience: Mapping[str, float] = {}
         """Seconds that a request to each of them waits for its first byte."""
+        self.queued: Callable[[], Mapping[str, int]] = dict
+        """Requests that wait in this gateway's queues, by replica."""
         self.urgent = asyncio.Event()
         self._clock = clock
 
@@ -77,18 +79,22 @@ class Flights:
 
     def report(self, now: float) -> Load:
         """`now` is the loop's time."""
-        names = self.replicas.keys() | self.counts.keys()
+        names, queued = self.replicas.keys() | self.counts.keys(), self.queued()
         return Load(
-            replicas={name: self._load(name, self.scraped.get(name, _UNKNOWN), now) for name in names},
+            replicas={
+                name: self._load(name, self.scraped.get(name, _UNKNOWN), now, queued.get(name, 0)) for name in names
+            },
             suspects=tuple(sorted(self.suspects)),
         )
 
-    def _load(self, name: str, scraped: Scraped, now: float) -> ReplicaLoad:
+    def _load(self, name: str, scraped: Scraped, now: float, queued: int) -> ReplicaLoad:
+        """What waits in the engine and what waits here for it is one figure: it is what has a model grow."""
         figures, still = scraped.figures, scraped.still(now)
+        inside = None if figures is None else figures.waiting
         return ReplicaLoad(
             in_flight=self.counts.get(name, 0),
             last_used_at=self.last_used.get(name),
-            waiting=None if figures is None else figures.waiting,
+            waiting=(inside or 0) + queued if queued else inside,
             still_for=None if still is None else round(still, 1),
             patience=self.patience.get(name),
         )
