@@ -106,7 +106,7 @@ async def test_a_streamed_chat_is_one_trace_by_the_conventions(tmp_path: Path, o
     assert {span.trace for span in on.spans} == {root.trace}
     assert (upstream.name, upstream.events) == (f"chat {TINY}", ["first_token"])
     first = upstream.attributes.pop("gen_ai.response.time_to_first_chunk")
-    assert 0 < first <= record.first_token_s
+    assert 0 <= first <= record.first_token_s  # by the clock of the loop, which has milliseconds
     assert upstream.attributes == {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": "llama.cpp", "gen_ai.request.model": TINY,
         "gen_ai.request.stream": True, "gen_ai.response.model": TINY, "gen_ai.usage.input_tokens": 7,
