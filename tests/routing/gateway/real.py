@@ -46,12 +46,14 @@ async def real_engine(serve: Serve) -> AsyncIterator[tuple[int, tuple[LocalAdapt
 
 
 @asynccontextmanager
-async def real_rig(folder: Path, path: Path, model: str, *, pooling: str = "") -> AsyncIterator[Rig]:
+async def real_rig(
+    folder: Path, path: Path, model: str, *, pooling: str = "", projector: str = ""
+) -> AsyncIterator[Rig]:
     """A gateway whose engine of `model` (of the rig's catalogue) is a real one with the weights at `path`. `pooling`: of an
-    embedding model, or `rank`."""
+    embedding model, or `rank`. `projector`: file that lets it see."""
     serve = Serve(
         engine="llama.cpp", model=model, weights=Weights(path=str(path)), context=2048, slots=2, pooling=pooling,
-        embeddings=bool(pooling),
+        embeddings=bool(pooling), projector=projector,
     )  # fmt: skip
     async with real_engine(serve) as (port, _), rig(folder) as it:
         replica = it.gateway.table.view.routes[model].model.replicas[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from tests.routing.gateway.clouds import OURS, PROVIDER_KEY, THEIRS, cloud_rig, 
 from tests.routing.gateway.real import real_rig
 from tests.routing.gateway.rig import KEY, TINY, Rig, ask, rig
 from tests.routing.gateway.test_messages import MESSAGES, RESPONSES, cut_off, named, scripted
+from tests.tiny_vision import TINY as EYES
+from tests.tiny_vision import make_projector, png
 
 PATHS = {MESSAGES, f"{MESSAGES}/count_tokens", RESPONSES}
 CHAT = "/v1/chat/completions"
@@ -117,9 +120,9 @@ async def test_a_provider_is_sent_messages_or_a_chat_and_its_own_key_only(tmp_pa
 
 
 @asynccontextmanager
-async def engine(folder: Path, native: bool, text: str = tiny.TEXT) -> AsyncIterator[Rig]:
+async def engine(folder: Path, native: bool, text: str = tiny.TEXT, projector: str = "") -> AsyncIterator[Rig]:
     """The real engine, taken at its word or for one that speaks chats only."""
-    async with real_rig(folder, tiny.tiny_gguf(text=text, tools=True), TINY) as gw:
+    async with real_rig(folder, tiny.tiny_gguf(text=text, tools=True), TINY, projector=projector) as gw:
         if not native:
             for path in PATHS:
                 gw.gateway.app._generate._speech._lacks["rep_1", path] = math.inf
@@ -194,3 +197,37 @@ async def test_the_openai_package_gathers_a_translated_stream(tmp_path: Path) ->
         assert response.instructions == "Be brief."
         assert response.usage is not None
         assert response.usage.output_tokens == 12
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_picture_is_seen_through_messages_and_responses(tmp_path: Path, native: bool) -> None:
+    """What a picture costs is in the counts; what is none, or an address, is the request's fault."""
+    eyes = make_projector(tmp_path / "mmproj.gguf", tiny.tiny_gguf(tools=True))
+    data = base64.b64encode(png()).decode()
+    address = "http://127.0.0.1:9/x.png"
+
+    def message(source: dict[str, str]) -> dict[str, Any]:
+        parts = [{"type": "text", "text": "Hi."}, {"type": "image", "source": source}]
+        return {"model": TINY, "max_tokens": 40, "temperature": 0, "messages": [{"role": "user", "content": parts}]}
+
+    def response(url: str) -> dict[str, Any]:
+        parts = [{"type": "input_text", "text": "Hi."}, {"type": "input_image", "image_url": url}]
+        return {"model": TINY, "temperature": 0, "input": [{"role": "user", "content": parts}]}
+
+    async with engine(tmp_path, native, projector=str(eyes)) as gw:
+        plain = (await gw.client.post(CHAT, json=ask("Hi.", max_tokens=1))).json()["usage"]["prompt_tokens"]
+        seen = await gw.client.post(MESSAGES, json=message({"type": "base64", "media_type": "image/png", "data": data}))
+        assert seen.status_code == 200, seen.text
+        assert seen.json()["content"][-1]["text"] == tiny.TEXT
+        again = await gw.client.post(RESPONSES, json=response(f"data:image/png;base64,{data}"))
+        assert again.json()["output"][-1]["content"][0]["text"] == tiny.TEXT, again.text
+        await gw.record(3)
+        assert [item.prompt_tokens for item in gw.records()] == [plain, plain + EYES.tokens, plain + EYES.tokens]
+        for path, body, code in (
+            (MESSAGES, message({"type": "url", "url": address}), "media_address_refused"),
+            (RESPONSES, response(address), "media_address_refused"),
+            (MESSAGES, message({"type": "base64", "media_type": "image/png", "data": "aGk="}), "media_unreadable"),
+            (RESPONSES, response("data:image/png;base64,aGk="), "media_unreadable"),
+        ):
+            refused = await gw.client.post(path, json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, code), refused.text
