@@ -17,7 +17,7 @@ from routing.domain.sse import Reader
 from routing.domain.translate.back import Back, translated
 
 TEXT = st.text(min_size=1, max_size=12)
-ARGUMENTS = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=4), max_size=3).map(json.dumps)
+ARGUMENTS = st.dictionaries(st.text(max_size=4), st.integers(-9, 9) | st.text(max_size=4), max_size=3).map(json.dumps)
 FINISH = st.sampled_from(["stop", "length", "tool_calls", "content_filter"])
 USAGE = {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}}
 BASE = {"id": "chat-1", "created": 7, "model": "m"}
@@ -156,7 +156,7 @@ def test_what_is_no_answer_is_not_translated(body: bytes) -> None:
     assert found[2].whole(b'{"count":7,"tokens":[1]}') == b'{"input_tokens":7}'
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3)
+@given(st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from(["choices", "delta", "message", "content", "tool_calls", "function", "usage", "index", "id"]),
                       inner, max_size=4)))  # fmt: skip
 def test_no_chunk_makes_it_fall(value: Any) -> None:
