@@ -11,6 +11,7 @@ from django.contrib.auth import get_user_model
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
+from catalog.domain.budgets import Standing
 from catalog.domain.types import (
     AdapterView,
     AdminView,
@@ -27,6 +28,7 @@ from catalog.models import (
     Adapter,
     AdminToken,
     ApiKey,
+    Budget,
     Event,
     Limit,
     Model,
@@ -127,6 +129,11 @@ def projects_by_id(ids: Collection[str]) -> QuerySet[Project]:
 
 
 def _price_view(row: Model) -> PriceView | None:
+def pressing_budgets() -> QuerySet[Budget]:
+    """Those of which so much was spent, when it was noted last, that something follows."""
+    return Budget.objects.exclude(standing=Standing.OK.value).order_by("pk")
+
+
     if row.price_input is None or row.price_output is None:
         return None
     return PriceView(

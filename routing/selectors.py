@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -16,6 +16,7 @@ from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
 
 from catalog import selectors as catalog
+from catalog.domain.budgets import span
 from catalog.domain.types import LimitView, ModelView, PriceView
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
@@ -31,6 +32,7 @@ from routing.domain.rollups import SUMS
 from routing.domain.snapshot import (
     AdapterEntry,
     AdminEntry,
+    BudgetEntry,
     External,
     KeyEntry,
     LimitEntry,
@@ -43,7 +45,7 @@ from routing.domain.snapshot import (
 )
 from routing.domain.tenancy import told as told_scopes
 from routing.domain.timeline import Span, spans
-from routing.models import PublishedSnapshot, UsageDay, UsageRecord
+from routing.models import PublishedSnapshot, UsageDay, UsageQuarter, UsageRecord
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def compile_snapshot(
             contexts[model_id] = min(context, contexts.get(model_id, context))
     moment = datetime.fromtimestamp(now, tz=UTC)
     keys = catalog.key_views(now=moment)
+    purses = _purses(moment)
     return Snapshot(
         version="",
         made_at=now,
@@ -121,7 +124,8 @@ def compile_snapshot(
                 expires_at=key.expires_at,
                 user=key.user_id,
                 limit=_limit(key.limit),
-                name=key.name if key.limit is not None else "",
+                name=key.name if key.limit is not None or key.key_id in purses else "",
+                budgets=purses.get(key.key_id, ()),
             )
             for key in keys
         ),
@@ -135,11 +139,57 @@ def compile_snapshot(
             for item in catalog.admin_views(now=moment)
         ),
         providers=providers(),
-        scopes=_scopes({key.project_id for key in keys}),
+        scopes=_scopes({key.project_id for key in keys}, purses),
     )
 
 
-def _scopes(projects: Collection[str]) -> tuple[ScopeEntry, ...]:
+def _purses(now: datetime) -> dict[str, tuple[BudgetEntry, ...]]:
+    """By whose they are, the budgets that something follows from: of this period, and as they were noted last. One query."""
+    found: dict[str, tuple[BudgetEntry, ...]] = {}
+    for row in catalog.pressing_budgets():
+        period = span(row.period, row.tz, now)
+        if row.since != period.start:
+            continue
+        entry = BudgetEntry(
+            budget_id=row.pk,
+            period=row.period,
+            amount=row.micro,
+            spent=row.spent,
+            resets_at=period.end.timestamp(),
+            hard=row.hard,
+            currency=settings.CONFIG.currency,
+        )
+        found[row.of_id] = (*found.get(row.of_id, ()), entry)
+    return found
+
+
+def spent(since: datetime, until: datetime) -> dict[tuple[str, str], int]:
+    """What was spent from `since` until `until`, by project and key, in millionths of the currency. Two queries.
+
+    Whole days of UTC from the sums of days, what lies beside them from those of quarters of an hour.
+    """
+    midnight = since.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight if since == midnight else midnight + timedelta(days=1)
+    last = until.replace(hour=0, minute=0, second=0, microsecond=0)
+    quarters = UsageQuarter.objects.filter(start__gte=since, start__lte=until)
+    found: dict[tuple[str, str], int] = {}
+    if first < last:
+        quarters = quarters.exclude(start__gte=first, start__lt=last)
+        days = UsageDay.objects.filter(day__gte=first.date(), day__lt=last.date(), cost__gt=0)
+        for row in days.values_list("project_id", "key_id").annotate(Sum("cost")):
+            found[row[0], row[1]] = row[2]
+    for row in quarters.values_list("project_id", "key_id").annotate(Sum("cost")):
+        found[row[0], row[1]] = found.get((row[0], row[1]), 0) + row[2]
+    return found
+
+
+def scopes_above() -> dict[str, tuple[str, str]]:
+    """Team and organisation of every project, by its id. One query."""
+    rows = catalog.projects().order_by().values_list("pk", "team_id", "team__organisation_id")
+    return {pk: (team, organisation) for pk, team, organisation in rows}
+
+
+def _scopes(projects: Collection[str], purses: Mapping[str, tuple[BudgetEntry, ...]]) -> tuple[ScopeEntry, ...]:
     """What nodes are told of the scopes that these projects are in. One query."""
     entries = (
         ScopeEntry(
@@ -150,6 +200,7 @@ def _scopes(projects: Collection[str]) -> tuple[ScopeEntry, ...]:
             models=view.models,
             limit=_limit(view.limit),
         )
+            budgets=purses.get(view.scope_id, ()),
         for view in catalog.tenancy_views()
     )
     return told_scopes(entries, projects)

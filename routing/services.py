@@ -9,14 +9,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 
 from catalog import selectors as catalog
-from catalog.services import keys, providers
+from catalog.domain.budgets import Span, Standing, moved, span, standing
+from catalog.models import Budget
+from catalog.services import budgets, keys, limits, providers
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.domain.modules import Module, ModuleState
@@ -28,7 +32,7 @@ from cluster.wire import WireError, from_dict, to_dict
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.sealing import WrongSecret, seal
 from routing import selectors
-from routing.domain import rollups
+from routing.domain import costs, rollups
 from routing.domain.records import Outcome, UsageRecord
 from routing.domain.snapshot import ProviderEntry
 from routing.models import PublishedSnapshot, UsageDay, UsageQuarter
@@ -242,6 +246,60 @@ def _add(table: type[Model], keys: Sequence[str], sums: Sequence[str], rows: Seq
         cursor.execute(
             f"{into} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {more}", [value for row in rows for value in row]
         )
+
+
+@dataclass(frozen=True)
+class BudgetNow:
+    """A budget, and how it stands in the period that it is now; `spent` in millionths."""
+
+    row: Budget
+    span: Span
+    spent: int
+    standing: Standing
+
+    @property
+    def spent_units(self) -> Decimal:
+        return Decimal(self.spent).scaleb(-6)
+
+
+def budgets_now(now: datetime) -> list[BudgetNow]:
+    """Every budget, in the order of the tree. Two queries, and two for each begin of a period, however many there are."""
+    every = budgets.ordered(budgets.every())
+    if not every:
+        return []
+    spans = {(row.period, row.zone): span(row.period, row.tz, now) for row in every}
+    above = selectors.scopes_above()
+    totals: dict[datetime, dict[str, int]] = {}
+    for start in {item.start for item in spans.values()}:
+        total = totals[start] = {}
+        for (project_id, key_id), cost in selectors.spent(start, now).items():
+            for holder in (key_id, project_id, *above.get(project_id, ())):
+                total[holder] = total.get(holder, 0) + cost
+    found = []
+    for row in every:
+        period = spans[row.period, row.zone]
+        spent = totals[period.start].get(row.of_id, 0)
+        found.append(BudgetNow(row, period, spent, standing(spent, row.micro, row.warn_at)))
+    return found
+
+
+def look_at_budgets(now: datetime) -> int:
+    """Note of every budget how it stands where that is news: for nodes to be told, and as an event. Returns of how many."""
+    noted = 0
+    for item in budgets_now(now):
+        row = item.row
+        if item.standing != row.standing or row.since != item.span.start or moved(row.spent, item.spent, row.micro):
+            words = _standing_words(row, item.standing, item.spent)
+            budgets.note(row, standing=item.standing, spent=item.spent, span=item.span, words=words)
+            noted += 1
+    return noted
+
+
+def _standing_words(row: Budget, fresh: Standing, spent: int) -> str:
+    what = f"budget of the {limits.kind(row.of)} {row.of.name} a {row.period}"
+    figures = f"{costs.told(spent, settings.CONFIG.currency)} of {costs.told(row.micro, settings.CONFIG.currency)}"
+    word = {Standing.OK: "has room again", Standing.WARNED: "is nearly spent", Standing.SPENT: "is spent"}[fresh]
+    return f"{what} {word}: {figures}"
 
 
 def prune_rollups(*, before: datetime, limit: int) -> int:

@@ -1,6 +1,7 @@
 """The catalogue's tables. Re-exports, nothing else. Rows are written by `catalog.services` only."""
 
 from catalog.models.adapters import Adapter
+from catalog.models.budgets import Budget
 from catalog.models.events import Event
 from catalog.models.identities import Identity
 from catalog.models.keys import ApiKey
@@ -19,6 +20,7 @@ __all__ = [
     "Adapter",
     "AdminToken",
     "ApiKey",
+    "Budget",
     "Event",
     "Identity",
     "Limit",

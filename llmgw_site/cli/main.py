@@ -18,6 +18,7 @@ NOUNS = {
     "provider": "llmgw_site.cli.providers",
     "quota": "llmgw_site.cli.quotas",
     "limit": "llmgw_site.cli.limits",
+    "budget": "llmgw_site.cli.budgets",
     "headroom": "llmgw_site.cli.headroom",
     "scope": "llmgw_site.cli.scopes",
     "role": "llmgw_site.cli.roles",

@@ -21,6 +21,19 @@ class LimitEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BudgetEntry:
+    """A budget of a key or a scope of which so much is spent that something follows. Amounts in millionths of `currency`."""
+
+    budget_id: str
+    period: str  # day, month
+    amount: int
+    spent: int  # at least, when this was told
+    resets_at: float  # Unix time; from then on nothing follows from this entry
+    hard: bool = True  # once all of it is spent, what costs something is refused
+    currency: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeyEntry:
     """A text of an API key, by its SHA-256. Revoked keys are absent: what is not here is refused. A key that was rotated is
     there twice, its old text until it ends."""
@@ -33,7 +46,8 @@ class KeyEntry:
     expires_at: float | None = None
     user: str = ""  # id of the user whose key it is; empty: the project's
     limit: LimitEntry | None = None  # of the key, all its texts together
-    name: str = ""  # what people call it; only where a limit has to be named
+    name: str = ""  # what people call it; only where a limit or a budget has to be named
+    budgets: tuple[BudgetEntry, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +61,7 @@ class ScopeEntry:
     models: tuple[str, ...] | None = None  # names that may be used below it; None: all
     limit: LimitEntry | None = None  # of all keys below it together
 
+    budgets: tuple[BudgetEntry, ...] = ()  # the same
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:

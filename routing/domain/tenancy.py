@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from routing.domain.snapshot import KeyEntry, LimitEntry, ScopeEntry
+from routing.domain.snapshot import BudgetEntry, KeyEntry, LimitEntry, ScopeEntry
 
 DEEPEST = 3
 """Scopes above a key: project, team, organisation. More are a circle, which no controller writes."""
@@ -31,6 +31,15 @@ class Bound:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Purse:
+    """A budget, and whose it is."""
+
+    kind: str  # key, project, team, organisation
+    name: str
+    budget: BudgetEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
     """Who asks: a key, with what follows from the scopes that it is in."""
 
@@ -42,6 +51,7 @@ class Holder:
     expires_at: float | None = None
     scopes: tuple[ScopeEntry, ...] = ()  # those above it that the snapshot tells of, the nearest first
     bounds: tuple[Bound, ...] | None = None  # all that bound it, itself first; None: nothing does
+    purses: tuple[Purse, ...] | None = None  # budgets that something follows from now, its own first; None: none
 
 
 def chain(scopes: Mapping[str, ScopeEntry], project_id: str) -> tuple[ScopeEntry, ...]:
@@ -85,6 +95,7 @@ def holders(keys: Iterable[KeyEntry], scopes: Iterable[ScopeEntry]) -> dict[str,
             expires_at=key.expires_at,
             scopes=above,
             bounds=_bounds(key, above),
+            purses=_purses(key, above),
         )
     return found
 
@@ -97,6 +108,12 @@ def _bounds(key: KeyEntry, above: tuple[ScopeEntry, ...]) -> tuple[Bound, ...] |
     ]
     if key.limit is not None:
         found.insert(0, Bound(scope_id=key.key_id, kind=KEY, name=key.name or key.prefix, limit=key.limit))
+    return tuple(found) or None
+
+
+def _purses(key: KeyEntry, above: tuple[ScopeEntry, ...]) -> tuple[Purse, ...] | None:
+    found = [Purse(kind=KEY, name=key.name or key.prefix, budget=item) for item in key.budgets]
+    found += [Purse(kind=scope.kind, name=scope.name, budget=item) for scope in above for item in scope.budgets]
     return tuple(found) or None
 
 
@@ -114,4 +131,4 @@ def told(scopes: Iterable[ScopeEntry], projects: Collection[str]) -> tuple[Scope
 
 def matters(scope: ScopeEntry) -> bool:
     """Whether anything follows from this scope."""
-    return scope.models is not None or scope.limit is not None
+    return scope.models is not None or scope.limit is not None or bool(scope.budgets)

@@ -9,6 +9,7 @@ from llmgw_site.lib.clock import Clock, new_id
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
+from routing.domain import budgets
 from routing.domain.choose import Seat
 from routing.domain.endpoints import ENDPOINTS
 from routing.domain.limits import reckon
@@ -76,6 +77,10 @@ class Generate:
         if exchange.trace is not None:
             exchange.trace.scheduled()
         if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
+        if exchange.key is not None and exchange.key.purses is not None:
+            route = parts.table.view.routes.get(ask.model)
+            price = route.model.price if route is not None else None
+            exchange.rates = budgets.stand(exchange.key.purses, price, exchange.started_at)
             await self._reserve(exchange, exchange.key.bounds, ask, body)
         try:
             place = await self._place(exchange, ask, body)
@@ -122,9 +127,10 @@ class Generate:
         context = route.model.context if route is not None else None
         tokens = reckon(exchange.endpoint, body, longest=ask.longest, answers=ask.answers, context=context)
         try:
-            exchange.reserved, exchange.rates = await parts.limiter.reserve(bounds, tokens)
+            exchange.reserved, rates = await parts.limiter.reserve(bounds, tokens)
+            exchange.rates += rates
         except Refused:
-            exchange.rates = parts.limiter.rates(bounds)
+            exchange.rates += parts.limiter.rates(bounds)
             raise
 
     async def _read(self, exchange: Exchange) -> bytes:

@@ -15,13 +15,16 @@ from cluster.domain.types import World
 from cluster.services import apply, demands
 from llmgw_site.lib.logs import event
 from routing.selectors import published_mark
-from routing.services import Look
+from routing.services import Look, look_at_budgets
 from workers import dispatch, hearing
 from workers.celery import app
 
 log = logging.getLogger(__name__)
 BUDGET = 10.0
 """Seconds for a plan that has to be done operation by operation; the rest is for the next look."""
+BUDGETS_EVERY = 5.0
+"""Seconds between two looks at what was spent of budgets in money."""
+_budgets_at = 0.0
 _told: Told = {}
 """What this worker has logged of the reasons why models wait."""
 
@@ -48,6 +51,7 @@ def look() -> apply.Applied:
     applied = _committed(plan)
     demands.looked(world=world, plan=plan, now=now)
     _tell(plan, world, now)
+    _look_at_budgets(now)
     for op in applied.done:
         event(log, "plan_op_applied", op=type(op).__name__.lower(), subject=op.subject, why=op.reason)
     if not applied.done:
@@ -80,6 +84,15 @@ def _committed(plan: Plan) -> apply.Applied:
     return apply.Applied(
         done=tuple(op for part in parts for op in part.done), refused=tuple(op for part in parts for op in part.refused)
     )
+
+
+def _look_at_budgets(now: float) -> None:
+    """Now and then: what is spent is a sum of usage, which comes every few seconds."""
+    global _budgets_at
+    if not 0 <= now - _budgets_at < BUDGETS_EVERY:
+        _budgets_at = now
+        if noted := look_at_budgets(selectors.from_unix(now)):
+            event(log, "budgets_noted", budgets=noted)
 
 
 def _tell(plan: Plan, world: World, now: float) -> None:
