@@ -75,8 +75,7 @@ class PerMinute:
 
     def reset(self, now: float) -> float:
         """Seconds until nothing of it is taken any more, as far as is known here."""
-        own = self.window.slots(now)
-        return own[-1][0] if own else 0.0
+        return self.window.reset(now)
 
     def take(self, now: float, amount: int, *, counted: bool) -> None:
         """It was seen to pass."""

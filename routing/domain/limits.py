@@ -10,11 +10,9 @@ Several edges count together by leases (leases.py). An edge that no controller c
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.domain.leasing import MINUTE, PARALLEL, REQUESTS, TOKENS
 from llmgw_site.lib.errors import Kind, Refused
@@ -29,11 +27,12 @@ BYTES_PER_TOKEN = 4
 """Of a request's body: a little less than texts have, which JSON makes up for. The true count replaces it in the end."""
 PICTURE = 1000
 """Tokens that a picture or a sound in the body is reckoned to have, whatever its bytes."""
+ENCODED = 4096
+"""Bytes of a string without a space beyond which it is taken for one."""
 _GENERATES = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES})
 _FREE = frozenset({TOKENIZE, DETOKENIZE, COUNT_TOKENS})
 """No model computes for them, and their records have no tokens."""
 _LONGEST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-_ENCODED = re.compile(rb"[A-Za-z0-9+/=_-]{2048,}")
 LATER = 1.0
 """Seconds after which another try makes sense where nobody knows when there is room: somebody's request has to end."""
 
@@ -75,6 +74,13 @@ class Window:
                     slot[1] -= given
                     self._total -= given
                 return
+
+    def reset(self, now: float) -> float:
+        """Seconds until all of it has left."""
+        for second, amount in reversed(self._slots):
+            if amount:
+                return max(0.0, second + 1 + SPAN - now)
+        return 0.0
 
     def slots(self, now: float) -> Slots:
         self.total(now)
@@ -118,10 +124,11 @@ def reckon(endpoint: str, body: bytes, *, longest: int | None, answers: int, con
     if endpoint in _FREE:
         return 0
     size, pictures = len(body), 0
-    if size > 1 << 14:
-        for found in _ENCODED.finditer(body):
-            size -= found.end() - found.start()
-            pictures += 1
+    if size > ENCODED:
+        for text in body.split(b'"'):
+            if len(text) > ENCODED and b" " not in text and text.isascii():
+                size -= len(text)
+                pictures += 1
     prompt = size // BYTES_PER_TOKEN + PICTURE * pictures + 1
     if context is not None:
         prompt = min(prompt, context)
@@ -132,9 +139,15 @@ def reckon(endpoint: str, body: bytes, *, longest: int | None, answers: int, con
 
 def lengths(endpoint: str, value: Mapping[str, Any]) -> tuple[int | None, int]:
     """Of a request that was read: tokens that one answer of it may have (None: it names no bound), and how many there are."""
-    longest = next((count for name in _LONGEST if type(count := value.get(name)) is int and count >= 0), None)
-    answers = value.get("n") or 1
-    prompts = value.get("prompt") if endpoint == COMPLETIONS else None
+    get = value.get
+    longest = None
+    for name in _LONGEST:
+        count = get(name)
+        if type(count) is int and count >= 0:
+            longest = count
+            break
+    answers = get("n") or 1
+    prompts = get("prompt") if endpoint == COMPLETIONS else None
     if type(prompts) is list and type(prompts[0]) is not int:  # several texts; a list of numbers is one, cut already
         answers *= len(prompts)
     return longest, answers
@@ -175,8 +188,7 @@ def too_much(bound: Bound, limit: int, amount: int) -> Refused:
     return Refused(Kind.LIMITED, "request_over_limit", text, param="max_tokens", extra=_extra(bound, TOKENS, limit))
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """How a limit stands: for the headers."""
 
     limit: int

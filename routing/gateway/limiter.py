@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -47,8 +47,7 @@ TRIES = 2
 """Questions that one request waits for: what came with the first may have gone to others that waited, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
+class _Need(NamedTuple):
     """What a request needs of one limit."""
 
     bound: Bound
@@ -58,8 +57,7 @@ class _Need:
     amount: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(NamedTuple):
     """What a request holds. `counted`: of what controllers count."""
 
     at: float
@@ -150,12 +148,13 @@ class Limiter:
         return self._told(tuple(self._needs(bounds, 0)), now, self._heard and self._edges() > 1)
 
     def _told(self, needs: tuple[_Need, ...], now: float, counted: bool) -> Headers:
-        found: dict[str, list[Standing]] = {REQUESTS: [], TOKENS: []}
+        requests: list[Standing] = []
+        tokens: list[Standing] = []
         for need in needs:
             if isinstance(need.counter, PerMinute):
                 left, reset = need.counter.left(now, counted=counted), need.counter.reset(now)
-                found[need.kind].append(Standing(need.limit, left, reset))
-        return headers(tightest(found[REQUESTS]), tightest(found[TOKENS]))
+                (tokens if need.kind == TOKENS else requests).append(Standing(need.limit, left, reset))
+        return headers(tightest(requests), tightest(tokens))
 
     # --- with the controllers
 

@@ -24,8 +24,10 @@ def test_a_minute_slides_by_whole_seconds() -> None:
     window.take(40.0, 2)
     assert window.total(70.9) == 6
     assert window.slots(70.0) == ((1.0, 4), (31.0, 2))
+    assert window.reset(70.0) == 31.0
     assert window.total(71.0) == 2
     assert window.total(101.0) == 0
+    assert window.reset(101.0) == 0.0
 
 
 def test_what_is_given_back_leaves_the_second_that_it_was_taken_in() -> None:
@@ -109,6 +111,9 @@ def test_what_a_request_is_reckoned_to_take(
 def test_a_picture_is_not_reckoned_by_its_bytes() -> None:
     body = b'{"messages":[' + b" " * 4000 + b'"data:image/png;base64,' + b"iVBORw0K" * 50_000 + b'"]}'
     assert reckon("embeddings", body, longest=None, answers=1, context=None) < 2100
+    for text in (b"words and words " * 9000, "文".encode() * 9000):  # what has spaces, or is no ASCII, is text
+        told = reckon("embeddings", b'{"input":"' + text + b'"}', longest=None, answers=1, context=None)
+        assert told > len(text) // 4
 
 
 @pytest.mark.parametrize(
