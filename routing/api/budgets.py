@@ -10,13 +10,13 @@ from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from catalog.api.serializers import Strict
 from catalog.domain.budgets import Period
 from catalog.models import Budget
 from catalog.models.budgets import MOST
 from catalog.services import actors, budgets, limits
 from cluster import selectors as cluster
 from routing import services
+from routing.api.serializers import Strict
 
 
 class BudgetIn(Strict):

@@ -9,6 +9,19 @@ from rest_framework import serializers
 from routing.models import UsageRecord
 
 
+class Strict(serializers.Serializer[Any]):
+    """Input in which a field that is not known is refused."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
+        if unknown:
+            problem = serializers.ErrorDetail(
+                f"There is no such field; there are {', '.join(self.fields)}.", code="unknown_field"
+            )
+            raise serializers.ValidationError({str(unknown[0]): [problem]})
+        return super().to_internal_value(data)
+
+
 class UsageOut(serializers.ModelSerializer[UsageRecord]):
     class Meta:
         model = UsageRecord

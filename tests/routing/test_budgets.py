@@ -106,7 +106,7 @@ def test_a_budget_that_is_changed_stands_anew() -> None:
     budgets.put(actor=ACTOR, of=key, period="month", amount=Decimal(5))
     services.look_at_budgets(NOON)
     row = Budget.objects.get()
-    assert (row.standing, row.warn_at, row.amount) == ("ok", None, 5)
+    assert (row.standing, row.warn_at, row.amount) == ("ok", None, Decimal(5))
     budgets.remove(actor=ACTOR, of=key, period="month")
     assert not Budget.objects.exists()
 
