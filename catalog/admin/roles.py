@@ -23,7 +23,10 @@ class RoleForm(forms.ModelForm):  # type: ignore[type-arg]
     """The user is written by name: who gives roles of one scope need not see everybody."""
 
     username = forms.CharField(
-        label="User", max_length=150, help_text="Name of the user.", widget=UnfoldAdminTextInputWidget
+        label="User",
+        max_length=150,
+        help_text="Name of the user. Without a scope below the role is of the whole cluster.",
+        widget=UnfoldAdminTextInputWidget,
     )
 
     class Meta:

@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from catalog import selectors
+from catalog.admin.names import NamesField
 from catalog.admin.pages import ScopedPages, to_form
 from catalog.models import Organisation, Project, Team
 from catalog.services import access, scopes
@@ -17,6 +18,10 @@ from llmgw_site.lib.errors import Refused
 
 
 class _ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
+    allowed_models = NamesField(
+        help_text="Names of the models and adapters that keys below it may use, one a line; empty: all. Each scope above may allow less."
+    )
+
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         try:

@@ -20,6 +20,7 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from catalog import selectors
+from catalog.admin.names import NamesField, shown
 from catalog.admin.pages import ScopedPages, to_form
 from catalog.models import AdminToken, ApiKey, RoleGrant
 from catalog.services import access, keys, tokens
@@ -84,6 +85,10 @@ class _SecretPages(ScopedPages):
 
 
 class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
+    models = NamesField(
+        help_text="Names of the models and adapters it may use, one a line; empty: all that its scopes allow."
+    )
+
     class Meta:
         model = ApiKey
         fields = ["project", "name", "user", "models", "expires_at"]
@@ -113,7 +118,12 @@ class KeyPages(_SecretPages):
         return selectors.keys()
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [*KeyForm.Meta.fields, *(self.shown if obj else [])]
+        fields = KeyForm.Meta.fields
+        return [*(name if name != "models" else "may_use" for name in fields), *self.shown] if obj else fields
+
+    @display(description="models")  # type: ignore[untyped-decorator]
+    def may_use(self, row: ApiKey) -> str:
+        return shown(row.models)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         data = form.cleaned_data

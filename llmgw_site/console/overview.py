@@ -8,6 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
+from catalog.services import access as scoped
 from cluster.domain.states import NodeState
 from llmgw_site.console import access, selectors, traffic
 from llmgw_site.console.views import NodeView
@@ -37,6 +38,7 @@ def _parts(request: HttpRequest) -> dict[str, Any]:
         "may_jobs": may("cluster.view_job"),
         "may_usage": may("routing.view_usagerecord"),
         "may_add": may("catalog.add_model"),
+        "in_scopes": scoped.anywhere(request.user, ["catalog.view_project"]),
         "endpoint": f"{settings.CONFIG.client_url}/v1",
     }
     if parts["may_nodes"] or parts["may_models"] or parts["may_replicas"]:

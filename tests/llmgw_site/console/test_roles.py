@@ -61,6 +61,7 @@ def test_lists_have_what_is_in_reach_and_other_rows_are_not_there(tree: Project)
     overview = client.get("/admin/").content.decode()
     assert "/admin/catalog/apikey/" in overview
     assert "/admin/nodes" not in overview
+    assert "This page is about the whole cluster" in overview
 
 
 def test_an_operator_makes_and_revokes_keys_of_the_own_scope_only(tree: Project) -> None:
@@ -139,3 +140,24 @@ def test_roles_of_the_cluster_open_pages_as_permissions_do(role: str, models: in
     assert client.get("/admin/nodes").status_code == 200
     assert client.get("/admin/catalog/model/add/").status_code == models
     assert client.get("/admin/auth/user/").status_code == people
+
+
+def test_a_list_of_models_is_written_one_name_a_line_and_read_so_again(admin: Client, tree: Project) -> None:
+    path = f"/admin/catalog/team/{tree.team_id}/change/"
+    for text, names in (
+        ("a\r\n org/b:v1 \n\na", ["a", "org/b:v1"]),
+        ("a, c", ["a", "c"]),
+        ('["d"]', ["d"]),
+        ("", None),
+    ):
+        assert admin.post(path, {"name": "team of main", "allowed_models": text}).status_code == 302, text
+        assert Team.objects.get(pk=tree.team_id).allowed_models == names
+    for wrong in ("a b", "[1", '{"a": 1}', "é"):
+        refused = admin.post(path, {"name": "team of main", "allowed_models": wrong})
+        assert refused.status_code == 200
+        assert wrong.replace('"', "&quot;") in refused.content.decode()
+    admin.post(path, {"name": "team of main", "allowed_models": "a\nb"})
+    assert "a\nb</textarea>" in admin.get(path).content.decode()
+    key = ApiKey.objects.get(name="key of main")
+    page = admin.get(f"/admin/catalog/apikey/{key.pk}/change/").content.decode()
+    assert ">null<" not in page
