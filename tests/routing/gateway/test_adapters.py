@@ -17,6 +17,8 @@ from llmgw_site.lib.files import write_json
 from routing.domain.snapshot import AdapterEntry, ModelEntry
 from routing.gateway import activation
 from routing.gateway.engines import Engines
+from routing.gateway.table import View
+from tests.fakes.scripted_engine import ScriptedEngine
 from tests.routing.gateway.controllers import Controller
 from tests.routing.gateway.hops import many
 from tests.routing.gateway.real import real_engine
@@ -90,16 +92,15 @@ async def test_an_adapter_that_no_engine_has_loaded_yet_says_so_and_its_model_an
 
 
 async def test_an_engine_with_adapters_is_asked_once_what_its_model_is(tmp_path: Path) -> None:
-    async with rig(tmp_path) as it:
-        publish(it, adapter("ahoy"))
+    async with rig(tmp_path) as it, ScriptedEngine() as engine:
         held = (LocalAdapter(name="ahoy", weights="/srv/ahoy.gguf", id=4),)
-        it.publish((local_engine("rep_1", TINY, it.engine.port, adapters=held),))
-        await taken(it, it.engine.port)
-        engines = Engines(it.gateway.upstream, it.gateway.flights, view=lambda: it.gateway.table.view, every=9.0)
-        it.engine.questions.clear()
+        view = View(engines=(local_engine("rep_1", TINY, engine.port, adapters=held),))
+        engines = Engines(it.gateway.upstream, it.gateway.flights, view=lambda: view, every=9.0)
         engines.look()
-        await asyncio.sleep(0.2)
-        assert sorted(it.engine.questions) == ["/metrics", "/v1/models"]
+        await until(lambda: sorted(engine.questions) == ["/metrics", "/v1/models"])
+        engines.look()
+        await asyncio.sleep(0.1)
+        assert sorted(engine.questions) == ["/metrics", "/v1/models"]
 
 
 def said(answer: httpx.Response) -> Any:
