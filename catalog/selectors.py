@@ -128,12 +128,12 @@ def projects_by_id(ids: Collection[str]) -> QuerySet[Project]:
     return Project.objects.select_related("team__organisation").filter(pk__in=ids)
 
 
-def _price_view(row: Model) -> PriceView | None:
 def pressing_budgets() -> QuerySet[Budget]:
     """Those of which so much was spent, when it was noted last, that something follows."""
     return Budget.objects.exclude(standing=Standing.OK.value).order_by("pk")
 
 
+def _price_view(row: Model) -> PriceView | None:
     if row.price_input is None or row.price_output is None:
         return None
     return PriceView(
