@@ -199,8 +199,8 @@ def _scopes(projects: Collection[str], purses: Mapping[str, tuple[BudgetEntry, .
             parent=view.parent,
             models=view.models,
             limit=_limit(view.limit),
-        )
             budgets=purses.get(view.scope_id, ()),
+        )
         for view in catalog.tenancy_views()
     )
     return told_scopes(entries, projects)

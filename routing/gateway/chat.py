@@ -76,11 +76,11 @@ class Generate:
         ask, body = await self._asked(exchange)
         if exchange.trace is not None:
             exchange.trace.scheduled()
-        if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
         if exchange.key is not None and exchange.key.purses is not None:
             route = parts.table.view.routes.get(ask.model)
             price = route.model.price if route is not None else None
             exchange.rates = budgets.stand(exchange.key.purses, price, exchange.started_at)
+        if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
             await self._reserve(exchange, exchange.key.bounds, ask, body)
         try:
             place = await self._place(exchange, ask, body)
