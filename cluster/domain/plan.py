@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from cluster.domain.board import Board
 from cluster.domain.claims import unreachable
 from cluster.domain.feasible import why_not
+from cluster.domain.parts import TRIED_ALONE
 from cluster.domain.quotas import ledger_of
 from cluster.domain.refusals import words
 from cluster.domain.rest import busy
@@ -286,12 +287,25 @@ def _fits(board: Board, model: ModelView, profile: ProfileView, shares: tuple[Sh
     return ""
 
 
+def part_ended(board: Board, replica: ReplicaView) -> bool:
+    """Of a replica over several nodes, whether a part of it has ended by itself, so that nothing of it runs."""
+    ended = board.state(replica) is ReplicaState.BACKOFF and replica.code not in TRIED_ALONE
+    return ended and len(replica.shares) > 1
+
+
+def computes_nothing(board: Board, replica: ReplicaView) -> bool:
+    """Of a replica over several nodes, whether it is lost with one of them, or nothing of it runs and it is to leave one."""
+    if len(replica.shares) < 2:
+        return False
+    return board.state(replica) is ReplicaState.LOST or (part_ended(board, replica) and board.to_move(replica) != "")
+
+
 def _needed(replica: ReplicaView, board: Board) -> str:
     """Why a replica must go on; empty if it may stop. Two planners that saw different moments stop no two for one.
 
     1. of a model that wants none, or has nothing to run it as, each may stop; of a parked one each that is not ready
     2. a ready, a lost or a failed one, if enough others are ready; an outdated one, if these have answered where an update
-       is under way. One over several nodes that is lost: at once
+       is under way. One over several nodes that computes nothing: at once
     3. any other, if enough are on their way without it
     """
     model = board.model(replica.model_id)
@@ -299,7 +313,7 @@ def _needed(replica: ReplicaView, board: Board) -> str:
         return ""
     if model.standing.parked_at is not None and board.state(replica) is not ReplicaState.READY:
         return ""
-    if len(replica.shares) > 1 and board.state(replica) is ReplicaState.LOST:
+    if computes_nothing(board, replica):
         return ""
     others = [item for item in running(board, model.id) if item.id != replica.id]
     if board.state(replica) in {ReplicaState.READY, *_OUT}:  # 2

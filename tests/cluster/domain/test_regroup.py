@@ -10,7 +10,7 @@ import pytest
 from cluster.domain.plan import Op, Plan, Remember, Renew, Start, Stop
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import NodeState, ReplicaState
-from cluster.domain.types import ReplicaView, Share, World
+from cluster.domain.types import NodeView, ReplicaView, Share, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_card, a_model, a_node, a_profile, a_replica, applied
 
@@ -79,6 +79,24 @@ def test_a_cordoned_node_starts_again_what_it_holds() -> None:
     nodes = (NODES[0], replace(NODES[1], maintenance="cordoned"))
     (op,) = done(reconcile(world(wide(**DIED), nodes=nodes), 102.0))
     assert isinstance(op, Renew)
+
+
+@pytest.mark.parametrize("nodes", [NODES[:2], NODES])
+def test_one_whose_card_has_failed_gives_the_others_back_and_begins_elsewhere(nodes: tuple[NodeView, ...]) -> None:
+    bad = replace(NODES[1], cards=(a_card("GPU-b", problem="it has fallen off the bus"),))
+    seen = world(wide(**DIED), nodes=(nodes[0], bad, *nodes[2:]))
+    (op,) = [op for op in reconcile(seen, 1000.0).ops if isinstance(op, Stop)]
+    assert op.reason.startswith("card GPU-b of node b: it has fallen off the bus, and ")
+    left = world(replace(seen.replicas[0], run=False, state=ReplicaState.STOPPED), nodes=seen.nodes)
+    started = [op for op in reconcile(left, 1010.0).ops if isinstance(op, Start)]
+    assert [{share.node_id for share in op.shares} for op in started] == [{"node_a", "node_c"}][: len(nodes) - 2]
+
+
+def test_it_waits_while_others_hold_what_it_needs_of_a_card() -> None:
+    taken = replace(NODES[1], cards=(a_card("GPU-b", foreign=20 * GIB),))
+    assert not [
+        op for op in reconcile(world(wide(**DIED), nodes=(NODES[0], taken)), 102.0).ops if isinstance(op, Renew)
+    ]
 
 
 @pytest.mark.parametrize("away", [0, 1])
