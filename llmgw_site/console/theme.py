@@ -35,6 +35,7 @@ MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delet
 MAY_SEE_LIMITS = ("catalog.view_limit",)
 MAY_CHANGE_LIMITS = ("catalog.add_limit", "catalog.change_limit", "catalog.delete_limit")
 MAY_ROTATE_KEYS = ("catalog.view_apikey", "catalog.change_apikey")
+MAY_SEE_USAGE = ("routing.view_usagerecord",)
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
 """Chatting issues a key of the OpenAI endpoint, so it asks for the permission to issue keys."""
 
@@ -130,7 +131,13 @@ _NAVIGATION: list[dict[str, Any]] = [
     {
         "title": "Requests",
         "separator": True,
-        "items": [_rows("Usage", "bar_chart", "routing.usagerecord")],
+        "items": [
+            {
+                **_page("Usage and costs", "payments", "console:costs"),
+                "permission": _can_somewhere(*MAY_SEE_USAGE),
+            },
+            _rows("Usage", "bar_chart", "routing.usagerecord"),
+        ],
     },
     {
         "title": "Access",

@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 from llmgw_site.console import (
     adapters,
     chat,
+    costs,
     jobs,
     joining,
     keys,
@@ -67,6 +68,8 @@ urlpatterns = [
     path("admin/setup", setup.page, name="setup"),
     path("admin/setup/save", setup.save, name="setup-save"),
     path("admin/setup/clear", setup.clear, name="setup-clear"),
+    path("admin/usage", costs.usage, name="costs"),
+    path("admin/requests/<str:ref>", costs.one, name="request"),
     path("admin/chat", chat.page, name="chat"),
     path("admin/chat/models", chat.models, name="chat-models"),
     path("admin/chat/key", chat.key, name="chat-key"),

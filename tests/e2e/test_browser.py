@@ -220,6 +220,7 @@ def test_no_page_is_wider_than_a_phone(page: Page, stack: Stack) -> None:
         "/admin/",
         card,
         "/admin/quotas",
+        "/admin/usage",
         "/admin/limits",
         "/admin/registry",
         "/admin/nodes",
