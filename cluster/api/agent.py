@@ -11,10 +11,10 @@ from django.http import HttpRequest
 
 from catalog.services import versions
 from cluster import selectors, signals
+from cluster.domain.leasing import LimitsAsk
 from cluster.selectors import mirror
 from cluster.services import authority, demands, hearing, joining, members, nodes, setup
 from cluster.services import limits as counting
-from cluster.domain.leasing import LimitsAsk
 from cluster.services.calls import Caller, decode, node_call, open_call
 from cluster.wire import (
     CertificateAnswer,
