@@ -67,6 +67,7 @@ def key_views(*, now: datetime) -> tuple[KeyView, ...]:
             models=None if row.models is None else tuple(row.models),
             expires_at=row.expires_at.timestamp() if row.expires_at else None,
             user_id="" if row.user_id is None else str(row.user_id),
+            priority=row.priority,
             limit=_limit_view(row),
             name=row.name,
         )
@@ -166,6 +167,9 @@ def model_views() -> tuple[ModelView, ...]:
             embeddings=row.embeddings,
             first_byte_timeout=row.first_byte_timeout,
             idle_timeout=row.idle_timeout,
+            queue_length=row.queue_length,
+            queue_wait=row.queue_wait,
+            fallbacks=tuple(row.fallbacks),
             price=_price_view(row),
             provider_id=row.provider_id or "",
             provider_model=row.provider_model,

@@ -34,7 +34,7 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
         model = Model
         fields = [
             "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_sha256", "provider", "provider_model",
-            "embeddings", "first_byte_timeout", "idle_timeout", "price_input", "price_cached", "price_output", "project", "team", "organisation",
+            "embeddings", "first_byte_timeout", "idle_timeout", "queue_length", "queue_wait", "fallbacks", "price_input", "price_cached", "price_output", "project", "team", "organisation",
         ]  # fmt: skip
 
     def clean(self) -> dict[str, Any]:
@@ -43,11 +43,13 @@ class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
             data.update(replicas=0, max_replicas=None)  # nothing is placed for it, whatever the fields began with
         elif "weights_path" in self.fields and not data.get("weights_path") and "weights_path" not in self.errors:
             self.add_error("weights_path", "A model needs weights, or a provider that answers for it.")
-        if data.get("weights_path") and "weights_path" in self.changed_data:
-            try:
+        try:
+            if data.get("weights_path") and "weights_path" in self.changed_data:
                 served.examine_any(data["weights_path"])
-            except Refused as refused:
-                to_form(self, refused)
+            if "fallbacks" in data:
+                data["fallbacks"] = served.checked_fallbacks(data.get("name", ""), data["fallbacks"] or [])
+        except Refused as refused:
+            to_form(self, refused)
         return data
 
 

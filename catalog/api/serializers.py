@@ -11,7 +11,8 @@ from rest_framework import serializers
 
 from catalog.choices import CLASSES, ENGINES
 from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team, Version
-from catalog.models.served import MAX_PRICE
+from catalog.models.keys import LEAST_PRIORITY, MOST_PRIORITY
+from catalog.models.served import MAX_FALLBACKS, MAX_PRICE, MAX_QUEUE
 from catalog.services.keys import LONGEST_GRACE
 
 BIG = (1 << 63) - 1
@@ -108,7 +109,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
     class Meta:
         model = ApiKey
         fields = [
-            "id", "name", "prefix", "project", "project_name", "user", "models", "created_by", "created_at", "expires_at",
+            "id", "name", "prefix", "project", "project_name", "user", "models", "priority", "created_by", "created_at", "expires_at",
             "former_prefix", "former_until", "rotated_at", "revoked_at", "last_used_at",
         ]  # fmt: skip
         read_only_fields = fields
@@ -136,6 +137,12 @@ class KeyIn(Strict):
         allow_null=True,
         required=False,
         help_text="Name of the user whose key it is; null: the project's.",
+    )
+    priority = serializers.IntegerField(
+        required=False,
+        min_value=LEAST_PRIORITY,
+        max_value=MOST_PRIORITY,
+        help_text="Where requests wait for room, each step has four times the share of the one below; left out: 0.",
     )
 
 
@@ -286,10 +293,14 @@ class ModelOut(serializers.ModelSerializer[Model]):
         model = Model
         fields = [
             "id", "name", "description", "enabled", "replicas", "max_replicas", "rest_after", "priority_class", "weights_path", "weights_size", "weights_sha256", "version", "previous", "facts",
-            "embeddings", "first_byte_timeout", "idle_timeout", "price_input", "price_cached", "price_output", "provider", "provider_name", "provider_model", "project",
+            "embeddings", "first_byte_timeout", "idle_timeout", "queue_length", "queue_wait", "fallbacks", "price_input", "price_cached", "price_output", "provider", "provider_name", "provider_model", "project",
             "project_name", "team", "team_name", "organisation", "organisation_name", "profiles", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
+
+    fallbacks = serializers.ListField(
+        child=serializers.CharField(), read_only=True, help_text="Models that answer while it cannot, in this order."
+    )
 
 
 def _price(help_text: str) -> serializers.DecimalField:
@@ -337,6 +348,26 @@ class ModelIn(Strict):
     )
     idle_timeout = serializers.FloatField(
         required=False, allow_null=True, min_value=0.1, max_value=86_400, help_text="Seconds; null: the node's setting."
+    )
+    queue_length = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=MAX_QUEUE,
+        help_text="Requests that wait for room at a node, at most; null: the node's setting; 0: none does.",
+    )
+    queue_wait = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        min_value=0.1,
+        max_value=86_400,
+        help_text="Seconds that one waits, at most; null: the node's setting.",
+    )
+    fallbacks = serializers.ListField(
+        child=serializers.CharField(max_length=128),
+        required=False,
+        max_length=MAX_FALLBACKS,
+        help_text="Names of models that answer instead while it cannot, the first choice first.",
     )
     price_input = _price("Of a million tokens that are sent, in LLMGW_CURRENCY; null: what it costs is not known.")
     price_cached = _price("Of a million of them from the engine's cache; null: as those that are sent.")

@@ -27,6 +27,7 @@ class KeyView:
     models: tuple[str, ...] | None  # names it may use; None: all
     expires_at: float | None
     user_id: str = ""  # whose it is; empty: the project's
+    priority: int = 0
     limit: LimitView | None = None
     name: str = ""
 
@@ -119,6 +120,9 @@ class ModelView:
     scope_id: str = ""  # of the organisation, team or project that owns it
     first_byte_timeout: float | None = None  # seconds; None: the node's setting
     idle_timeout: float | None = None
+    queue_length: int | None = None  # None: the node's setting
+    queue_wait: float | None = None  # seconds; likewise
+    fallbacks: tuple[str, ...] = ()
     price: PriceView | None = None
     provider_id: str = ""
     provider_model: str = ""  # the provider's own name for it

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models as db
 from django.db.models import Q
 
 from catalog.models.fields import id_field, label_field
 from catalog.models.scopes import Project
+
+LEAST_PRIORITY, MOST_PRIORITY = -2, 2
 
 
 class ApiKey(db.Model):
@@ -31,6 +34,11 @@ class ApiKey(db.Model):
         on_delete=db.SET_NULL,
         related_name="api_keys",
         help_text="Whose key it is, if it is one person's: revoked when that person is put out. Empty: the project's.",
+    )
+    priority = db.SmallIntegerField(
+        default=0,
+        validators=[MinValueValidator(LEAST_PRIORITY), MaxValueValidator(MOST_PRIORITY)],
+        help_text="-2 to 2: where requests wait for room, each step has four times the share of the one below.",
     )
     former_sha256 = db.CharField(
         "SHA-256 of the former text", max_length=64, null=True, unique=True, default=None, editable=False
@@ -58,6 +66,10 @@ class ApiKey(db.Model):
                 name="catalog_key_name_once",
                 violation_error_code="name_taken",
                 violation_error_message="This project has a key of that name: revoke it first, or choose another.",
+            ),
+            db.CheckConstraint(
+                condition=Q(priority__gte=LEAST_PRIORITY, priority__lte=MOST_PRIORITY),
+                name="catalog_key_priority_bounded",
             ),
         ]
 

@@ -22,6 +22,8 @@ from llmgw_site.lib.errors import Refused
 MODEL_NAME = r"\A[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z"
 MAX_REPLICAS = 10_000
 MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 86_400.0
+MAX_QUEUE = 100_000
+MAX_FALLBACKS = 8
 MAX_PRICE = 1_000_000
 """Of a million tokens, in units of the currency."""
 
@@ -141,6 +143,23 @@ class Model(models.Model):
         validators=[MinValueValidator(MIN_TIMEOUT), MaxValueValidator(MAX_TIMEOUT)],
         help_text="Seconds that an answer may pause; empty: LLMGW_IDLE_TIMEOUT.",
     )
+    queue_length = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(MAX_QUEUE)],
+        help_text="Requests that wait for room at a node, at most; empty: LLMGW_QUEUE_LENGTH; 0: none does.",
+    )
+    queue_wait = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(MIN_TIMEOUT), MaxValueValidator(MAX_TIMEOUT)],
+        help_text="Seconds that one waits, at most; empty: LLMGW_QUEUE_WAIT.",
+    )
+    fallbacks = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Names of models that answer instead while this one cannot, the first choice first.",
+    )
     price_input = _price("Of a million tokens that are sent, in LLMGW_CURRENCY; empty: what it costs is not known.")
     price_cached = _price("Of a million of them that come from the engine's cache; empty: as those that are sent.")
     price_output = _price("Of a million tokens that it answers with; 0 for a model that answers with vectors.")
@@ -205,6 +224,14 @@ class Model(models.Model):
                 condition=Q(idle_timeout__isnull=True)
                 | Q(idle_timeout__gte=MIN_TIMEOUT, idle_timeout__lte=MAX_TIMEOUT),
                 name="catalog_model_idle_timeout_bounded",
+            ),
+            models.CheckConstraint(
+                condition=Q(queue_length__isnull=True) | Q(queue_length__lte=MAX_QUEUE),
+                name="catalog_model_queue_length_bounded",
+            ),
+            models.CheckConstraint(
+                condition=Q(queue_wait__isnull=True) | Q(queue_wait__gte=MIN_TIMEOUT, queue_wait__lte=MAX_TIMEOUT),
+                name="catalog_model_queue_wait_bounded",
             ),
             models.CheckConstraint(
                 condition=Q(price_input__isnull=True, price_cached__isnull=True, price_output__isnull=True)

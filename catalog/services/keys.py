@@ -31,6 +31,7 @@ def issue(
     models: Sequence[str] | None = None,
     expires_at: datetime | None = None,
     user: Any = None,
+    priority: int = 0,
 ) -> tuple[ApiKey, secrets.NewSecret]:
     """A new key, and its text: the only time anybody sees it. `models`: names it may use, None for all. `user`: whose it is,
     None for the project's. Raises Refused, `user_not_in_project` among others."""
@@ -49,6 +50,7 @@ def issue(
         models=allowlist(models),
         created_by=actor[:200],
         expires_at=expires_at,
+        priority=priority,
     )
     return rows.add(key, actor=actor, message=f"key {name} ({secret.prefix}…) issued for {project.name}"), secret
 

@@ -18,7 +18,7 @@ from django.db import transaction
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.repository import Format
 from catalog.models import Model, Organisation, Origin, Profile, Project, Provider, Team, Version
-from catalog.models.served import MODEL_NAME
+from catalog.models.served import MAX_FALLBACKS, MODEL_NAME
 from catalog.services import profiles, rows, weights
 from catalog.signals import model_changing
 from llmgw_site.lib.errors import Kind, Refused
@@ -40,6 +40,9 @@ FIELDS = frozenset(
         "embeddings",
         "first_byte_timeout",
         "idle_timeout",
+        "queue_length",
+        "queue_wait",
+        "fallbacks",
         "price_input",
         "price_cached",
         "price_output",
@@ -75,6 +78,9 @@ def add_model(
     embeddings: bool | None = None,
     first_byte_timeout: float | None = None,
     idle_timeout: float | None = None,
+    queue_length: int | None = None,
+    queue_wait: float | None = None,
+    fallbacks: Sequence[str] = (),
     price_input: Decimal | None = None,
     price_cached: Decimal | None = None,
     price_output: Decimal | None = None,
@@ -96,7 +102,8 @@ def add_model(
     plain: dict[str, Any] = {"name": name, "description": description, "enabled": enabled, "project": project, "team": team,
                              "organisation": organisation, "first_byte_timeout": first_byte_timeout,
                              "idle_timeout": idle_timeout, "price_input": price_input, "price_cached": price_cached,
-                             "price_output": price_output}  # fmt: skip
+                             "price_output": price_output, "queue_length": queue_length, "queue_wait": queue_wait,
+                             "fallbacks": checked_fallbacks(name, fallbacks)}  # fmt: skip
     if provider is not None:
         local = {"weights_path": weights_path, "weights_size": weights_size, "weights_sha256": weights_sha256,
                  "version": version, "replicas": replicas, "max_replicas": max_replicas, "profile": profile}  # fmt: skip
@@ -174,6 +181,8 @@ def update(*, actor: str, model: Model, why: str = "", **changes: Any) -> Model:
         changes.setdefault("weights_size", size)
         changes.setdefault("weights_sha256", "")
         changes["facts"] = facts.as_dict() if facts else {}
+    if "fallbacks" in changes:
+        changes["fallbacks"] = checked_fallbacks(changes.get("name", model.name), changes["fallbacks"])
     asked = copy(model)
     for name, value in changes.items():
         setattr(asked, name, value)
@@ -249,6 +258,25 @@ def checked_name(name: str) -> str:
         text = "name: it begins with a letter or digit and has at most 128 of A-Z a-z 0-9 . _ : / @ -"
         raise Refused(Kind.INVALID, "invalid_value", text, param="name")
     return name
+
+
+def checked_fallbacks(name: str, fallbacks: Sequence[str]) -> list[str]:
+    """Models that may answer for the one of this name, each once. Raises Refused."""
+    if not isinstance(fallbacks, list | tuple) or not all(isinstance(item, str) for item in fallbacks):
+        text = "fallbacks: a list of names of models is needed."
+        raise Refused(Kind.INVALID, "invalid_value", text, param="fallbacks")
+    names = list(dict.fromkeys(fallbacks))
+    known = set(Model.objects.filter(name__in=names).values_list("name", flat=True))
+    wrong = next((item for item in names if item not in known), None)
+    if len(names) > MAX_FALLBACKS:
+        text = f"fallbacks: {MAX_FALLBACKS} models at most, not {len(names)}."
+    elif name in names:
+        text = f"fallbacks: {name} cannot answer instead of itself: name other models."
+    elif wrong is not None:
+        text = f"fallbacks: there is no model named {wrong[:128]}: name models of the catalogue, by their names."
+    else:
+        return names
+    raise Refused(Kind.INVALID, "invalid_value", text, param="fallbacks")
 
 
 def checked_path(path: str) -> str:

@@ -26,10 +26,15 @@ def create(
     model: Annotated[list[str] | None, typer.Option(help="Model it may use; may be repeated; left out: all.")] = None,
     days: Annotated[float | None, typer.Option(min=0.0001, help="How long it is valid; left out: for ever.")] = None,
     user: Annotated[str, typer.Option(help="Name of the user whose key it is; left out: the project's.")] = "",
+    priority: Annotated[
+        int, typer.Option(min=-2, max=2, help="Where requests wait for room; each step has four times the share.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and show it, this once."""
     body: dict[str, Any] = {"name": name, "models": model or None}
+    if priority:
+        body["priority"] = priority
     if project:
         body["project"] = project
     if user:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli import adapters, model_adding, model_orders, model_prices, serving, updates
+from llmgw_site.cli import adapters, model_adding, model_orders, model_prices, model_queues, serving, updates
 from llmgw_site.cli import registry as model_registry
 from llmgw_site.cli import resources as model_resources
 from llmgw_site.cli.client import AsJson, Column, ago, api, print_json, show_item, show_list
@@ -20,6 +20,8 @@ for _orders in (serving.COMMANDS, model_orders.COMMANDS, model_registry.COMMANDS
 app.command("resources")(model_resources.resources)
 app.command("adapters")(adapters.adapters)
 app.command("price")(model_prices.price)
+app.command("queue")(model_queues.queue)
+app.command("fallback")(model_queues.fallback)
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]

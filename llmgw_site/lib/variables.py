@@ -171,6 +171,12 @@ class Variables:
     queue_wait: float = _setting(
         "LLMGW_QUEUE_WAIT", "120", readers.seconds, "Longest time that a request waits for such room."
     )
+    fallback_after: float = _setting(
+        "LLMGW_FALLBACK_AFTER",
+        "10",
+        readers.seconds,
+        "Longest time that a request waits for a model, its start or room, before one of its fallbacks is asked.",
+    )
     scale_up_after: float = _setting(
         "LLMGW_SCALE_UP_AFTER",
         "60",

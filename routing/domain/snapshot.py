@@ -45,6 +45,7 @@ class KeyEntry:
     models: tuple[str, ...] | None = None  # names it may use; None: all. Its scopes may allow less: see tenancy.py
     expires_at: float | None = None
     user: str = ""  # id of the user whose key it is; empty: the project's
+    priority: int = 0  # see queueing.py
     limit: LimitEntry | None = None  # of the key, all its texts together
     name: str = ""  # what people call it; only where a limit or a budget has to be named
     budgets: tuple[BudgetEntry, ...] = ()
@@ -60,8 +61,8 @@ class ScopeEntry:
     parent: str = ""  # id of the scope above; empty: none
     models: tuple[str, ...] | None = None  # names that may be used below it; None: all
     limit: LimitEntry | None = None  # of all keys below it together
-
     budgets: tuple[BudgetEntry, ...] = ()  # the same
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
@@ -141,6 +142,9 @@ class ModelEntry:
     embeddings: bool = False
     first_byte_timeout: float | None = None  # seconds; None: the node's setting
     idle_timeout: float | None = None
+    queue_length: int | None = None  # None: the node's setting
+    queue_wait: float | None = None  # seconds; likewise
+    fallbacks: tuple[str, ...] = ()  # names of models that answer while it cannot, the first choice first
     placed: tuple[Placed, ...] = ()  # the same replicas, with node and state
     external: External | None = None
     weights: str = ""  # path on the nodes that run it: each of them says whether it has that

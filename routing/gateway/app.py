@@ -231,7 +231,7 @@ class App:
             stream=ask is not None and ask.stream,
             key_id=key.key_id if key is not None else "",
             project_id=key.project_id if key is not None else "",
-            model_asked=ask.model if ask is not None else "",
+            model_asked=exchange.asked or (ask.model if ask is not None else ""),
             model_served=exchange.model if exchange.forwarded_at is not None else "",
             replica_id=exchange.replica_id,
             node_id=exchange.node_id,

@@ -12,6 +12,7 @@ from llmgw_site.lib.units import format_bytes
 from routing.domain import budgets
 from routing.domain.choose import Seat
 from routing.domain.endpoints import ENDPOINTS
+from routing.domain.fallbacks import NOT_ACCEPTED, order, renamed
 from routing.domain.limits import reckon
 from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
@@ -82,6 +83,43 @@ class Generate:
             exchange.rates = budgets.stand(exchange.key.purses, price, exchange.started_at)
         if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
             await self._reserve(exchange, exchange.key.bounds, ask, body)
+        route = parts.table.view.routes.get(ask.model)
+        if route is None or not route.model.fallbacks or exchange.caller is not None or exchange.upload is not None:
+            await self._answer(exchange, ask, body)
+        else:
+            await self._first_of(exchange, ask, body)
+
+    async def _first_of(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
+        """By the model, or by the first of its fallbacks that can, while nobody has accepted the request and nothing was sent.
+
+        If none can, the client is told why the first could not.
+        """
+        assert exchange.key is not None
+        prompt = reckon(exchange.endpoint, body, longest=0, answers=0, context=None)
+        routes = self._parts.table.view.routes
+        names = order(routes, exchange.key, ask, endpoint=exchange.endpoint, prompt=prompt)
+        told, why = exchange.rates, None
+        for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+            exchange.ask, sent = renamed(ask, body, name)
+            if name != ask.model:
+                exchange.asked, exchange.rates = ask.model, [*told, (b"x-llmgw-model", name.encode())]
+            exchange.hopes = bool(left)
+            try:
+                return await self._answer(exchange, exchange.ask, sent)
+            except Refused as error:
+                if exchange.started or error.code not in NOT_ACCEPTED:
+                    raise
+                why = why or error
+                exchange.forwarded_at = exchange.inner_queue_s = None
+                exchange.pings = False
+        exchange.ask, exchange.asked, exchange.rates = ask, "", told
+        exchange.model = routes[ask.model].model.base
+        assert why is not None
+        raise why
+
+    async def _answer(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
+        """By the model of `ask`. Raises Refused."""
+        parts = self._parts
         try:
             place = await self._place(exchange, ask, body)
             self._note_place(exchange, place)
@@ -210,7 +248,8 @@ class Generate:
         elif isinstance(place, Via):
             _forwarded(exchange, ask)
             more = hop.patience(config, place.hop)
-            more += config.queue_wait
+            longest = route.model.queue_wait if route else None
+            more += config.queue_wait if longest is None else longest
             wakes = config.activation_timeout if place.hop == HANDED and route and route.wakes else 0.0
             await hop.send(
                 exchange,
@@ -267,7 +306,7 @@ def _opened(exchange: Exchange) -> dict[str, object]:
         "key_id": key.key_id,
         "project_id": key.project_id,
         "user": key.user,
-        "model_asked": ask.model,
+        "model_asked": exchange.asked or ask.model,
         "model_served": exchange.model,
         "replica_id": exchange.replica_id,
         "node_id": exchange.node_id,

@@ -128,7 +128,10 @@ class Dispatch:
         refused = parked(route.model)
         if refused is None:
             exchange.waits, exchange.pings = True, ask.stream and exchange.caller is None
-            until = exchange.began + self._config.activation_timeout
+            now, patience = asyncio.get_running_loop().time(), self._config.activation_timeout
+            until = exchange.began + patience
+            if route.model.fallbacks:  # another model may answer
+                until = min(now + self._config.fallback_after, until)
             refused = await self._activation.wait(route.model.base, up, until=until)
             exchange.waits = False
         if refused is not None and (route.model.on_demand or refused.code != NO_CONTROLLER):

@@ -79,6 +79,7 @@ class Exchange:
     __slots__ = (
         "_receive",
         "ask",
+        "asked",
         "authorization",
         "began",
         "caller",
@@ -90,6 +91,7 @@ class Exchange:
         "first_token_at",
         "forwarded_at",
         "gone",
+        "hopes",
         "inner_queue_s",
         "key",
         "line",
@@ -150,6 +152,8 @@ class Exchange:
         self.record_id = ""
         self.key: Holder | None = None
         self.ask: Ask | None = None
+        self.asked = ""  # the model that the client named, where another one is to answer
+        self.hopes = False  # another model is left to ask, as long as nobody has accepted the request
         self.model = ""  # as metrics may have it: a name of the catalogue
         self.caller: Caller | None = None  # the node that passed this on; None: a client asks
         self.redact: Redact | None = None

@@ -16,8 +16,9 @@ import orjson
 
 from cluster.domain.modules import MapNode
 from llmgw_site.lib.config import Config
-from llmgw_site.lib.errors import Kind, Refused
+from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
 from llmgw_site.lib.logs import event
+from routing.domain.fallbacks import NOT_ACCEPTED
 from routing.domain.way import HANDED
 from routing.gateway.callers import Marks
 from routing.gateway.exchange import Exchange
@@ -129,6 +130,8 @@ async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -
     """
     body = await read_error(response, whole=True)
     code = _code(body)
+    if exchange.hopes and not exchange.started and code in NOT_ACCEPTED:
+        raise _declined(response.status, body, code)
     if response.status == 401:
         event(log, "node_refused", level=logging.ERROR, node=node.name, node_id=node.node_id, code=code)
         why = f" ({code})" if code else ""
@@ -141,6 +144,14 @@ async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -
     headers = [item for item in headers if item[0] != b"x-request-id"]  # `answer` adds it
     headers.append((b"content-length", b"%d" % len(body)))
     await send_error(exchange, response.status, headers, body, code=code or "upstream_error")
+
+
+def _declined(status: int, body: bytes, code: str) -> Refused:
+    """A node's own refusal, as it said it: another model may be asked."""
+    error = orjson.loads(body)["error"]
+    extra = {name: value for name, value in error.items() if name not in ("message", "type", "code", "param")}
+    kind = next((kind for kind, number in HTTP_STATUS.items() if number == status), Kind.UNAVAILABLE)
+    return Refused(kind, code, str(error.get("message", "")), param=error.get("param"), retry_after=5.0, extra=extra)
 
 
 def _code(body: bytes) -> str | None:

@@ -76,12 +76,16 @@ class Queues:
         """
         line, now, key = self.lines[exchange.model], asyncio.get_running_loop().time(), exchange.key
         model = self._view.routes[exchange.model].model
-        most, bound = self._config.queue_length, self._config.queue_wait
+        most = self._config.queue_length if model.queue_length is None else model.queue_length
+        bound = self._config.queue_wait if model.queue_wait is None else model.queue_wait
+        if model.fallbacks:
+            bound = min(bound, self._config.fallback_after)
         assert key is not None
         ticket = Ticket(
             scope=key.project_id,
             tokens=reckon(exchange.endpoint, body, longest=ask.longest, answers=ask.answers, context=model.context),
             since=now,
+            priority=self._view.priorities.get(key.key_id, 0),
         )
         refused = line.join(ticket, most=most)
         if refused is ticket:

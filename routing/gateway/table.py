@@ -37,6 +37,7 @@ class View:
     admins: dict[str, AdminEntry] = field(default_factory=dict)  # by the SHA-256 of the token
     providers: dict[str, ProviderEntry] = field(default_factory=dict)  # by id; only where the cloud module runs
     made_at: float = 0.0  # cluster time of the snapshot
+    priorities: dict[str, int] = field(default_factory=dict)  # of keys that have one, by id
 
 
 def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View:
@@ -55,6 +56,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
         admins={admin.sha256: admin for admin in snapshot.admins},
         providers={provider.provider_id: provider for provider in snapshot.providers},
         made_at=snapshot.made_at,
+        priorities={key.key_id: key.priority for key in snapshot.keys if key.priority},
     )
 
 
