@@ -11,6 +11,7 @@ from django.db.models import F
 from django.dispatch import receiver
 
 from catalog.models import Model
+from catalog.models.served import MAX_REPLICAS
 from catalog.services import events, rows, served
 from catalog.signals import model_changing
 from cluster import selectors, signals
@@ -131,6 +132,9 @@ def target(*, actor: str, model: Model, tps: float, why: str = "") -> Sized:
         )
         raise Refused(Kind.CONFLICT, "not_measured", text)
     replicas = max(1, math.ceil(tps / each))
+    if replicas > MAX_REPLICAS:
+        text = f"{tps:g} tokens/s take {replicas} replicas of {each:g} each, and a model has {MAX_REPLICAS} at most: aim lower"
+        raise Refused(Kind.CONFLICT, "min_not_placeable", text, param="tps")
     try:
         row = scale(actor=actor, model=model, replicas=replicas, why=why or f"sized for {tps:g} tokens/s")
     except Refused as refused:

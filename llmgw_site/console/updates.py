@@ -29,7 +29,9 @@ def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
     try:
         if verb == "check":
             found = origins.look(model)
-            text = f"{len(found.files)} files of {model.name} changed" if found else f"{model.name} is up to date"
+            count = len(found.files)
+            files = "1 file" if count == 1 else f"{count} files"
+            text = f"{files} of {model.name} changed" if found else f"{model.name} is up to date"
             messages.success(request, f"{text}, at {found.commit[:12]}.")
         elif verb == "origin":
             repository, commit = (

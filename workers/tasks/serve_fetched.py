@@ -90,7 +90,9 @@ def registry(context: Context) -> Piece:
     seen, found = sources.look(source, **_words(args))
     _projectors(seen, found, args)  # one that there is not is refused before anything else is done
     sets = ", ".join(dict.fromkeys(item.quantization or item.format.value for item in found[:12]))
-    where = f"{seen.card.id} at {seen.card.commit[:12]}" if seen.card.commit else f"{len(seen.card.files)} files"
+    count = len(seen.card.files)
+    plain = "1 file" if count == 1 else f"{count} files"
+    where = f"{seen.card.id} at {seen.card.commit[:12]}" if seen.card.commit else plain
     data = {"repository": seen.card.id if seen.card.commit else "", "commit": seen.card.commit}
     return Piece(done=True, detail=f"{where}: {sets}{' and more' if len(found) > 12 else ''}", data=data)
 

@@ -153,7 +153,7 @@ def replacing(job: JobView, model: Any, data: dict[str, Any], *, name: str) -> P
         return Piece(
             done=True, detail=said if new else "no replica runs: it is loaded with the next request", data=data
         )
-    total = max(len(old) + answered, view.target, 1)
+    total = max(len(old), answered, view.target, 1)  # an old one that drains beside the one in its place is none more
     text = f"{answered} of {total} replaced" + (
         f", {_doing(new, vetted)}" if new else f": {status.reason}" if status.reason else ""
     )

@@ -205,6 +205,8 @@ def test_a_target_without_a_measurement_or_without_room_is_refused() -> None:
     assert "10000 tokens/s take 100 replicas of 100 each, and there is a place for " in refused.value.message
     assert refused.value.message.count("there is a place for") == 1
     assert refused.value.message.endswith(refused.value.extra["why"])
+    with pytest.raises(Refused, match="2000000 replicas of 100 each, and a model has 10000 at most: aim lower"):
+        standing.target(actor=ACTOR, model=row.model, tps=200_000_000)
 
 
 def test_load_that_nodes_report_adds_a_replica_and_quiet_takes_it_back(settings: Any) -> None:

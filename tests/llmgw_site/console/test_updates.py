@@ -40,7 +40,7 @@ def test_newer_files_are_asked_for_and_fetched_by_the_buttons(admin: Client, sto
     assert "not asked yet" in text_of(admin, model)
     assert "m is up to date" in press(admin, model, "check")
     repo.commit({"m-Q8_0.gguf": small + b"x"})
-    assert "1 files of m changed" in press(admin, model, "check")
+    assert "1 file of m changed" in press(admin, model, "check")
     text = text_of(admin, model)
     assert "newer files" in text
     assert "m-Q8_0.gguf" in text

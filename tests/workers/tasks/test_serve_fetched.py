@@ -242,6 +242,7 @@ def test_plain_addresses_are_served_like_a_repository(stocked_hub: Hub, machine:
     content = tiny_gguf().read_bytes()
     url = f"{stocked_hub.base}/org/tiny-GGUF/resolve/main/tiny-F16.gguf"
     job = run(opened(url, checksums=[hashlib.sha256(content).hexdigest()]))
+    assert step(job, "registry").detail == "1 file: F16"
     version = Version.objects.get()
     assert (version.registry, version.repository, version.commit) == ("", "", "")
     assert version.manifest["files"][0]["url"] == url

@@ -132,6 +132,7 @@ def test_an_update_is_fetched_beside_swapped_and_each_new_replica_asked(site: Si
     tick()
     assert site.running() == {site.first.pk: "ready", new.pk: "ready"}, "nothing gives way to what has not answered"
     run(job)
+    assert step(job, "replace").detail == "1 of 1 replaced, old ones finish their requests"
     tick()
     assert site.running() == {new.pk: "ready"}
     run(job)
