@@ -188,6 +188,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         **{f"{name}State": f"cluster.choices.{name.upper()}_STATES" for name in ("Node", "Replica", "Job", "Step")},
         "FileFormat": [("gguf", "gguf"), ("safetensors", "safetensors")],
+        "ScopeKind": [(kind, kind) for kind in ("organisation", "team", "project")],
+        "ScopeOrKey": [(kind, kind) for kind in ("organisation", "team", "project", "key")],
     },
 }
 
