@@ -128,7 +128,19 @@ class PartOut(serializers.ModelSerializer[ReplicaPart]):
 
     class Meta:
         model = ReplicaPart
-        fields = ["rank", "node", "node_name", "state", "state_since", "code", "message", "pid", "memory", "card_memory", "cpu"]
+        fields = [
+            "rank",
+            "node",
+            "node_name",
+            "state",
+            "state_since",
+            "code",
+            "message",
+            "pid",
+            "memory",
+            "card_memory",
+            "cpu",
+        ]
         read_only_fields = fields
 
 

@@ -38,7 +38,8 @@ def app() -> Iterator[NodeCalls]:
     made = NodeCalls(pages)
     yield made
     for threads in (made.beats, made.rest):
-        all_here = threading.Barrier(node_calls.THREADS)  # or one thread ends both calls, and the other keeps a connection
+        # else one thread might end both calls, and the other keep its connection
+        all_here = threading.Barrier(node_calls.THREADS)
 
         def end(all_here: threading.Barrier = all_here) -> None:
             all_here.wait(30)
