@@ -43,7 +43,9 @@ def test_a_models_queue_and_fallbacks_reach_nodes() -> None:
     entry = told("models")
     assert (entry["name"], entry["queue_length"], entry["queue_wait"]) == ("tiny", 0, 2.5)
     assert entry["fallbacks"] == ["other"]
-    assert Event.objects.filter(kind="model_changed").get().after["queue_length"] == 0
+    after = Event.objects.filter(kind="model_changed").get().after
+    assert after is not None
+    assert after["queue_length"] == 0
     answer = send("patch", "models/tiny", {"queue_length": None, "queue_wait": None, "fallbacks": []})
     assert (answer.json()["queue_length"], answer.json()["fallbacks"]) == (None, [])
 
