@@ -16,7 +16,7 @@ from routing.domain.fallbacks import NOT_ACCEPTED, order, renamed
 from routing.domain.limits import reckon
 from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
-from routing.domain.tenancy import Bound
+from routing.domain.tenancy import Bound, Purse
 from routing.domain.way import HANDED
 from routing.gateway import hop, upload
 from routing.gateway.auth import authorization, identify
@@ -24,6 +24,7 @@ from routing.gateway.dispatch import Cloud, Dispatch, Place
 from routing.gateway.errors import from_node, from_upstream
 from routing.gateway.exchange import Exchange
 from routing.gateway.forward import forward
+from routing.gateway.headers import Headers
 from routing.gateway.hop import Via
 from routing.gateway.ledger import Ledger
 from routing.gateway.limiter import Limiter
@@ -78,9 +79,7 @@ class Generate:
         if exchange.trace is not None:
             exchange.trace.scheduled()
         if exchange.key is not None and exchange.key.purses is not None:
-            route = parts.table.view.routes.get(ask.model)
-            price = route.model.price if route is not None else None
-            exchange.rates = budgets.stand(exchange.key.purses, price, exchange.started_at)
+            exchange.rates = self._vet_budgets(exchange, exchange.key.purses, ask)
         if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
             await self._reserve(exchange, exchange.key.bounds, ask, body)
         route = parts.table.view.routes.get(ask.model)
@@ -88,6 +87,11 @@ class Generate:
             await self._answer(exchange, ask, body)
         else:
             await self._first_of(exchange, ask, body)
+
+    def _vet_budgets(self, exchange: Exchange, purses: tuple[Purse, ...], ask: Ask) -> Headers:
+        """What the client is told of its budgets. Raises Refused."""
+        route = self._parts.table.view.routes.get(ask.model)
+        return budgets.stand(purses, route.model.price if route is not None else None, exchange.started_at)
 
     async def _first_of(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
         """By the model, or by the first of its fallbacks that can, while nobody has accepted the request and nothing was sent.
@@ -120,6 +124,8 @@ class Generate:
     async def _answer(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
         """By the model of `ask`. Raises Refused."""
         parts = self._parts
+        if exchange.asked and exchange.key is not None and exchange.key.purses is not None:
+            self._vet_budgets(exchange, exchange.key.purses, ask)  # a fallback may cost what the first would not have
         try:
             place = await self._place(exchange, ask, body)
             self._note_place(exchange, place)
