@@ -109,6 +109,13 @@ class Pair:
                 for rank in range(2):
                     self.act(what, rank)
 
+    def come_to_rest(self) -> None:
+        """No gateway says what is in flight: a leader that is to end finishes requests for as long as its patience lasts."""
+        for _ in range(3):
+            self.rest()
+            self.now += 1000.0
+        self.rest()
+
 
 ACTS = st.lists(
     st.tuples(st.sampled_from(["heartbeat", "heartbeat", "look", "look", "kill", "reboot", "restart"]), st.integers(0, 1)),
@@ -121,7 +128,7 @@ def test_whatever_dies_and_whoever_is_heard_first_both_parts_come_to_serve_as_on
     pair = Pair()
     for what, rank in acts:
         pair.act(what, rank)
-    pair.rest()
+    pair.come_to_rest()
     assert pair.state is ReplicaState.READY
     assert pair.whole
     assert {node.engine[1] for node in pair.nodes if node.engine} == {pair.generation}
@@ -133,12 +140,19 @@ def test_one_that_is_to_stop_leaves_nothing_behind(acts: list[tuple[str, int]]) 
     for what, rank in acts:
         pair.act(what, rank)
     pair.run, pair.grace = False, None
-    pair.now += 1000.0  # no gateway says what is in flight: the leader's patience
-    for _ in range(3):
-        pair.rest()
-        pair.now += 1000.0
+    pair.come_to_rest()
     assert pair.state is ReplicaState.STOPPED
     assert [node.engine for node in pair.nodes] == [None, None]
+
+
+def test_one_that_is_restarted_while_it_is_ready_comes_back_when_its_leader_has_finished() -> None:
+    pair = Pair()
+    pair.rest()
+    pair.act("restart", 0)
+    pair.rest()
+    assert pair.state is not ReplicaState.READY
+    pair.come_to_rest()
+    assert (pair.state, pair.generation) == (ReplicaState.READY, 2)
 
 
 @given(st.integers(0, 1))
