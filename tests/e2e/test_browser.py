@@ -111,7 +111,8 @@ def test_a_job_that_is_opened_elsewhere_shows_up_by_itself(page: Page, stack: St
     expect(row).to_contain_text("failed")
     row.get_by_role("link").click()
     expect(page).to_have_url(re.compile(job["id"]))
-    expect(page.locator(".lg-step.failed")).to_contain_text("/nowhere/absent.gguf")
+    expect(page.locator("[data-part=message]")).to_contain_text("/nowhere/absent.gguf")
+    expect(page.locator(".lg-step.failed")).to_be_visible()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_text("Attempt")).to_be_visible()
 

@@ -38,11 +38,12 @@ def test_a_node_with_a_full_disk_serves_on_and_catches_up_when_there_is_room(
     cluster.serve("tiny-full", profile={"nodes": ["i4"]})
     wait_for(lambda: cluster.answers("tiny-full", via="i4"), seconds=fair(10), what="an answer of i4", every=0.2)
     filler = small_disk / "filler"
-    with filler.open("wb") as file:
+    with filler.open(
+        "wb", buffering=0
+    ) as file:  # what a buffer still held would be written, in vain, when it is closed
         try:
             while True:
                 file.write(b"x" * 65536)
-                file.flush()
         except OSError:
             pass
     names = [an_id() for _ in range(5)]

@@ -130,7 +130,7 @@ def test_a_node_that_accepts_and_never_answers_is_not_asked_twice_and_hurts_nobo
     model = "tiny-patient"
     cluster.serve(model)
     row = cluster.api().find("models", model, noun="model")
-    cluster.api().patch(f"models/{row['id']}", {"first_byte_timeout": 2})
+    cluster.api().patch(f"models/{row['id']}", {"first_byte_timeout": 2, "queue_wait": 0.5})
     (home,) = cluster.ready(model)
     for node in ("e1", "r1", home):
         known = partial(_goes_by, cluster, node, model, 2.0)

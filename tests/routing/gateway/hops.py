@@ -80,6 +80,7 @@ class Many:
         self.models: list[ModelEntry] = [ModelEntry(name=TINY, created=1)]
         self.keys: tuple[KeyEntry, ...] = (key_entry(KEY, "all"), key_entry(NARROW, "narrow", models=("other",)))
         self.scheme = "http"
+        self.slots = 2  # of each engine
         self.polls = False  # whether nodes ask each other what they serve; if not, the snapshot alone says it
         self._stack = stack
 
@@ -136,7 +137,9 @@ class Many:
         return node
 
     def _write(self, site: Site, serves: tuple[str, ...], starting: tuple[str, ...] = ()) -> None:
-        engines = tuple(local_engine(f"rep_{site.node.name}_{model}", model, site.engine.port) for model in serves)
+        engines = tuple(
+            local_engine(f"rep_{site.node.name}_{model}", model, site.engine.port, slots=self.slots) for model in serves
+        )
         waiting = tuple(
             StartingReplica(replica_id=f"rep_{site.node.name}_{model}", model=model, state="starting")
             for model in starting
@@ -199,9 +202,10 @@ async def many(folder: Path) -> AsyncIterator[Many]:
 
 
 @asynccontextmanager
-async def chain(folder: Path, **settings: Any) -> AsyncIterator[tuple[Many, Site, Site, Site]]:
+async def chain(folder: Path, *, slots: int = 2, **settings: Any) -> AsyncIterator[tuple[Many, Site, Site, Site]]:
     """edge -> router -> inference, the whole way that a request can have."""
     async with many(folder) as town:
+        town.slots = slots
         edge = await town.start("edge", "edge", **settings)
         router = await town.start("router", "router", **settings)
         worker = await town.start("worker", "inference", serves=(TINY,), **settings)

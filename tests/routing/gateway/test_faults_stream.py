@@ -252,6 +252,8 @@ async def test_f22_the_engine_is_never_asked_for_a_coding(tmp_path: Path) -> Non
 
 async def test_f48_an_engine_that_never_answers_harms_no_other(tmp_path: Path) -> None:
     async with rig(tmp_path) as gw:
+        other = local_engine("rep_2", SECOND, gw.engine.port, served_name="second-inside")
+        gw.publish((local_engine("rep_1", TINY, gw.engine.port, slots=20), other))
         stuck = [asyncio.ensure_future(gw.chat({"never": True})) for _ in range(20)]
         await until(lambda: len(gw.engine.requests) == 20)
         began = time.monotonic()

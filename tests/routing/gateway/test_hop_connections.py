@@ -22,7 +22,7 @@ def _request(script: object) -> bytes:
 
 
 async def test_500_streams_at_once_reach_one_engine_over_two_hops(tmp_path: Path) -> None:
-    async with chain(tmp_path) as (town, edge, _, worker), AsyncExitStack() as stack:
+    async with chain(tmp_path, slots=STREAMS + 1) as (town, edge, _, worker), AsyncExitStack() as stack:
         port = edge.client.base_url.port
         assert port is not None
         clients: list[Peer] = []
