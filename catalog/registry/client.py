@@ -224,7 +224,8 @@ def _led_to(response: httpx.Response) -> str:
 
 
 def _host(url: str) -> str:
-    return urlsplit(url).netloc or url[:100]
+    """For people, in 100 characters at most: an answer may name what it likes."""
+    return (urlsplit(url).netloc or url)[:100]
 
 
 def _bad(url: str, why: str) -> Refused:

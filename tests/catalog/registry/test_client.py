@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from catalog.domain.gguf import read_header
+from catalog.registry import client
 from catalog.registry.client import Registry
 from catalog.registry.ranges import RemoteFile
 from llmgw_site.lib.errors import Kind, Refused
@@ -289,3 +290,7 @@ def test_a_slow_answer_ends_within_the_deadline(hub: Hub, registry: Registry, mo
         registry.card("org/tiny")
     assert code_of(refused) == "registry_unreachable"
     assert time.monotonic() - began < 30
+
+
+def test_a_refusal_shows_a_hundred_characters_of_a_host_at_most() -> None:
+    assert len(client._bad("http://" + "a" * 5000, "it leads to an address that is none").message) < 250
