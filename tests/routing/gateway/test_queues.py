@@ -53,8 +53,7 @@ async def test_no_more_run_than_there_is_room_for_and_the_others_have_their_turn
     async with rig(tmp_path) as gw:
         began = time.monotonic()
         asking = [asyncio.ensure_future(gw.chat(SLOW)) for _ in range(6)]
-        await until(lambda: waiting(gw) == 4)
-        assert len(gw.engine.requests) == 2
+        await until(lambda: waiting(gw) == 4 and len(gw.engine.requests) == 2)
         text = shown(gw)
         for line in ('waiting{model="tiny"} 4.0', 'running{model="tiny"} 2.0', 'room{model="tiny"} 2.0'):
             assert f"llmgw_queue_{line}" in text
@@ -65,7 +64,7 @@ async def test_no_more_run_than_there_is_room_for_and_the_others_have_their_turn
         await gw.idle()
         await until(lambda: len(gw.records()) == 6)
         waits = sorted(record.queue_s or 0.0 for record in gw.records())
-        assert waits[1] < 0.25 < waits[2] < 0.55 < waits[5]
+        assert waits[1] < 0.25 < waits[2] and waits[4] > 0.55
         assert 'llmgw_queue_wait_seconds_count{model="tiny"} 4.0' in shown(gw)
         assert empty(gw.gateway.queues)
 
