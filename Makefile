@@ -41,7 +41,7 @@ test-fast: $(VENV)/.ready-dev ## what needs no engine, no browser and no second 
 	@$(BIN)/pytest -n $(JOBS) -m "not slow and not prove" $(ARGS)
 
 prove: $(VENV)/.ready-dev ## the long counts: schedules, fuzzing, soak (under 60 minutes)
-	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "prove or property" --hypothesis-profile=prove --timeout=3000 --durations=10 $(ARGS)
+	@$(BIN)/pytest -n $$(($(JOBS) + 1)) --dist loadgroup -m "prove or property" --hypothesis-profile=prove --timeout=3000 --durations=10 $(ARGS)
 
 lint: $(VENV)/.ready-dev ## style, types, import contracts, migrations, OpenAPI schema
 	@scripts/lint.sh

@@ -109,4 +109,4 @@ def test_no_operation_breaks(caller: Caller) -> None:
 
 @pytest.mark.prove
 def test_prove_that_no_operation_breaks(caller: Caller) -> None:
-    run(caller, 150)
+    run(caller, 100)

@@ -13,6 +13,7 @@ from catalog.domain import gguf, safetensors
 from catalog.domain.adapters import AdapterFacts, facts_from_dict, gguf_adapter, peft_adapter, vet
 from catalog.domain.facts import ModelFacts
 from llmgw_site.lib.errors import Refused
+from tests.examples import few
 
 CODES = ("adapter_not_an_adapter", "adapter_not_lora", "adapter_damaged")
 SHAPES = st.lists(st.integers(0, 2**40), max_size=4).map(tuple)
@@ -56,6 +57,7 @@ def keeps(found: AdapterFacts) -> None:
     assert code in ("", "adapter_wrong_format", "adapter_wrong_shape")
 
 
+@few()
 @given(TENSORS, CONFIGS)
 def test_any_folder_is_read_or_refused(tensors: dict[str, tuple[int, ...]], config: Any) -> None:
     made = tuple(safetensors.Tensor(name=name, dtype="F16", shape=shape, size=0) for name, shape in tensors.items())
@@ -64,6 +66,7 @@ def test_any_folder_is_read_or_refused(tensors: dict[str, tuple[int, ...]], conf
     assert code in ("", *CODES)
 
 
+@few()
 @given(TENSORS, JSON, JSON, JSON, st.sampled_from(["adapter", "model"]))
 def test_any_header_is_read_or_refused(
     tensors: dict[str, tuple[int, ...]], kind: Any, alpha: Any, base: Any, of: str

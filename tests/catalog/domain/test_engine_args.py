@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from catalog.domain.engine_args import ENV_NEVER, refusals, vet
 from catalog.domain.engine_flags import ALLOWED, DANGEROUS, SET_BY_LLMGW, Flag, ValueKind
+from tests.examples import few
 
 ACCEPTED = [
     ("llama.cpp", ("-b", "512", "--ubatch-size=256"), ("--batch-size", "512", "--ubatch-size", "256")),
@@ -175,6 +176,7 @@ def value_of(flag: Flag) -> st.SearchStrategy[str]:
     return st.dictionaries(keys, st.integers(0, 9) | st.booleans()).map(json.dumps)
 
 
+@few()
 @given(st.data())
 def test_each_allowed_flag_passes_with_each_value_it_takes(data: st.DataObject) -> None:
     engine = data.draw(st.sampled_from(sorted(ALLOWED)))
@@ -196,6 +198,7 @@ def test_whatever_comes_in_only_listed_flags_come_out(args: list[str]) -> None:
     assert all(value is None or "/" not in value for _, value in vetted.flags)
 
 
+@few()
 @given(st.from_regex(r"(VLLM_USE|NCCL_IB|VLLM_ATTENTION)(_[A-Z]{1,8}){0,3}", fullmatch=True))
 def test_a_family_never_lets_a_telling_word_pass(name: str) -> None:
     if ENV_NEVER & set(name.split("_")):

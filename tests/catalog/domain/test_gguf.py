@@ -275,7 +275,7 @@ def test_random_bytes_after_the_magic_end_in_a_code(data: bytes) -> None:
 
 
 @pytest.mark.prove
-@settings(max_examples=30_000)
+@settings(max_examples=10_000)
 @given(data=mutated(), extra=st.sampled_from([0, 1 << 20, 1 << 45]))
 def test_prove_that_no_mutation_escapes(data: bytes, extra: int) -> None:
     result = outcome(Bytes(data, size=len(data) + extra))

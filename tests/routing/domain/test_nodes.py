@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import affinity
 from routing.domain.nodes import Candidate, Rule, Strategy, Works, choose_node, read_rule
+from tests.examples import few
 
 NAMES = "abcdefgh"
 TRUE_STRATEGIES = [item for item in Strategy if item is not Strategy.AFFINITY]
@@ -97,6 +98,7 @@ def test_a_skipped_node_is_chosen_only_if_all_are_and_a_working_one_is_preferred
     assert found.state is Works.WORKS or all(item.state is not Works.WORKS for item in same)
 
 
+@few()
 @given(candidates, rules, lasts, sessions, dice, tried, st.randoms())
 def test_the_choice_depends_on_nothing_but_what_is_passed(
     nodes: list[Candidate], rule: Rule, last: str, session: str, dice: float, tried: set[str], shuffle: Any
