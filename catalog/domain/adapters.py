@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from catalog.domain import gguf, safetensors
+from catalog.domain.columns import known_fields
 from catalog.domain.facts import ModelFacts
 from catalog.domain.foreign import plain
 from catalog.domain.repository import Format
@@ -52,7 +53,7 @@ class AdapterFacts:
 
 def facts_from_dict(data: Mapping[str, Any]) -> AdapterFacts:
     """What `as_dict` made; unknown fields are ignored."""
-    known = {key: value for key, value in data.items() if key in AdapterFacts.__dataclass_fields__}
+    known = known_fields(AdapterFacts, data)
     return AdapterFacts(**{**known, "format": Format(known.get("format", Format.GGUF))})
 
 

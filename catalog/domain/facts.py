@@ -10,6 +10,7 @@ from typing import Any
 
 from catalog.domain import caches
 from catalog.domain.caches import MAX_LAYERS, Caches
+from catalog.domain.columns import known_fields
 from catalog.domain.foreign import MOST, plain
 from catalog.domain.gguf import Array, BadGguf, Header
 from catalog.domain.gguf_types import FILE_TYPES, GGML_TYPES, POOLING
@@ -72,10 +73,10 @@ class ModelFacts:
 
 def facts_from_dict(data: Mapping[str, Any]) -> ModelFacts:
     """What `as_dict` made; unknown fields are ignored."""
-    known = {key: value for key, value in data.items() if key in ModelFacts.__dataclass_fields__}
+    known = known_fields(ModelFacts, data)
     split = known.get("split")
-    known["split"] = Split(**split) if split else None
-    known["caches"] = tuple(Caches(**item) for item in known.get("caches", ()))
+    known["split"] = Split(**known_fields(Split, split)) if split else None
+    known["caches"] = tuple(Caches(**known_fields(Caches, item)) for item in known.get("caches", ()))
     return ModelFacts(**{"kind": "model", **known})
 
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from catalog.domain.cards import RepoCard
 from catalog.domain.changes import Change, change, successor
+from catalog.domain.columns import known_fields
 from catalog.domain.facts import ModelFacts
 from catalog.domain.manifests import Manifest, ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile, quantization
@@ -49,7 +50,7 @@ def known(model: Model) -> Known | None:
     row = Origin.objects.filter(model_id=model.pk).first()
     if row is None or not row.repository or not row.files:
         return None
-    files = tuple(ManifestFile(**item) for item in row.files)
+    files = tuple(ManifestFile(**known_fields(ManifestFile, item)) for item in row.files)
     manifest = Manifest(
         id=NOBODY,
         format=_format(files[0].path),

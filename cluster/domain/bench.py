@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.domain.columns import known_fields
+
 MOST = 256
 """Requests at once that are tried at most, of one replica."""
 SHARE = 0.95
@@ -37,7 +39,7 @@ class Level:
 
 def level(data: Mapping[str, Any]) -> Level:
     """What `as_dict` made."""
-    return Level(**data)
+    return Level(**known_fields(Level, data))
 
 
 @dataclass(frozen=True, kw_only=True)

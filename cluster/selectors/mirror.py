@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 from django.db import connection
 
+from catalog.domain.columns import known_fields
 from catalog.models import Event, Version
 from cluster.domain.fetching import Fetch, FetchOrder, Sharing, Site
 from cluster.domain.modules import Module, ModuleState
@@ -195,7 +196,7 @@ def _state(sharing: Sharing, board: _Board, size: int) -> VersionState:
 
 def fetches_of(rows: list[dict[str, Any]] | None) -> tuple[Fetch, ...]:
     """Fetches as a column keeps them."""
-    return tuple(Fetch(**item) for item in rows or ())
+    return tuple(Fetch(**known_fields(Fetch, item)) for item in rows or ())
 
 
 def fetch_rows(fetches: Iterable[Fetch]) -> list[dict[str, Any]]:

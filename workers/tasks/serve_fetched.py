@@ -16,6 +16,7 @@ from django.conf import settings
 
 from catalog import selectors as catalog
 from catalog.domain import sources as words
+from catalog.domain.columns import known_fields
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.manifests import ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile
@@ -312,7 +313,7 @@ def _since(row: Any, begun: float) -> bool:
 
 
 def _files(planned: Mapping[str, Any]) -> tuple[ManifestFile, ...]:
-    return tuple(ManifestFile(**item) for item in planned["files"])
+    return tuple(ManifestFile(**known_fields(ManifestFile, item)) for item in planned["files"])
 
 
 STEPS = {"registry": registry, "plan": plan_it, "mirror": mirror, "check": check, "catalogue": catalogue}
