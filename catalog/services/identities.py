@@ -21,24 +21,35 @@ log = logging.getLogger(__name__)
 SOURCE = "oidc"
 
 
-@transaction.atomic
 def arrive(*, issuer: str, subject: str, name: str, email: str, wanted: Mapping[str, Role]) -> Any:
     """The user who is this person, made now where there is none. `wanted`: roles by scope, as claims give them now.
 
-    1. a person who was here before is the same user, under whatever name; roles that came from claims follow them
+    1. a person who was here before is the same user, under whatever name; roles that came from claims follow them, also where
+       none is left: keys, tokens and open sessions of somebody who is refused can do no more than the claims say
     2. a new one gets an account without a password; a name that somebody has already is refused: `oidc_username_taken`
-    3. who is deactivated here, or has no role at all, is refused: `oidc_not_allowed`
+    3. who is deactivated here, or has no role at all, is refused: `oidc_not_allowed`; somebody new leaves no account then
     """
     actor = f"oidc:{issuer}"[:200]
-    identity = Identity.objects.select_related("user").filter(issuer=issuer, subject=subject).first()  # 1
-    user = identity.user if identity else _made(actor, issuer, subject, name, email)
-    if not user.is_active:  # 3
-        raise _not_allowed(name, "the account was deactivated")
-    _follow(actor, user, wanted)
-    user = type(user).objects.get(pk=user.pk)
-    if not (user.is_staff and user.get_all_permissions()):
-        raise _not_allowed(name, "none of the groups that the provider tells comes with a role (LLMGW_OIDC_ROLES)")
+    with transaction.atomic():
+        identity = Identity.objects.select_related("user").filter(issuer=issuer, subject=subject).first()  # 1
+        user = identity.user if identity else _made(actor, issuer, subject, name, email)
+        if user.is_active:
+            _follow(actor, user, wanted)
+            user = type(user).objects.get(pk=user.pk)
+        refused = _refusal(user, name)
+        if refused is not None and identity is None:
+            raise refused  # 3, and nothing of it stays
+    if refused is not None:
+        raise refused
     return user
+
+
+def _refusal(user: Any, name: str) -> Refused | None:
+    if not user.is_active:
+        return _not_allowed(name, "the account was deactivated")
+    if not (user.is_staff and user.get_all_permissions()):
+        return _not_allowed(name, "none of the groups that the provider tells comes with a role (LLMGW_OIDC_ROLES)")
+    return None
 
 
 def _made(actor: str, issuer: str, subject: str, name: str, email: str) -> Any:

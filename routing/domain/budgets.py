@@ -25,13 +25,19 @@ def stand(purses: Iterable[Purse], price: PriceEntry | None, now: float) -> list
     """
     lines = []
     for purse in purses:
-        entry = purse.budget
-        if now >= entry.resets_at:  # 1
+        if now >= purse.budget.resets_at:  # 1
             continue
-        if entry.hard and entry.spent >= entry.amount and price is not None and (price.input or price.output):  # 2
+        if forbids(purse, price, now):  # 2
             raise _refused(purse, now)
         lines.append((HEADER, _line(purse).encode()))  # 3
     return lines
+
+
+def forbids(purse: Purse, price: PriceEntry | None, now: float) -> bool:
+    """Whether this budget stands against a model of that price: it is hard, all of it is spent, and the model costs something."""
+    entry = purse.budget
+    costs = price is not None and bool(price.input or price.output)
+    return costs and entry.hard and entry.spent >= entry.amount and now < entry.resets_at
 
 
 def _line(purse: Purse) -> str:

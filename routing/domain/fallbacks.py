@@ -11,6 +11,7 @@ from dataclasses import replace
 import orjson
 
 from routing.domain import jsonbytes
+from routing.domain.budgets import forbids
 from routing.domain.choose import Route, allowed
 from routing.domain.endpoints import ENDPOINTS
 from routing.domain.openai import Ask
@@ -26,10 +27,14 @@ NOT_ACCEPTED = frozenset(
 """Codes of refusals that say that nobody runs the request."""
 
 
-def order(routes: Mapping[str, Route], key: Holder, ask: Ask, *, endpoint: str, prompt: int) -> tuple[str, ...]:
-    """The models to ask, the first choice first; just the one that was asked for where it has no fallbacks. `prompt`: tokens.
+def order(
+    routes: Mapping[str, Route], key: Holder, ask: Ask, *, endpoint: str, prompt: int, now: float
+) -> tuple[str, ...]:
+    """The models to ask, the first choice first; just the one that was asked for where it has no fallbacks. `prompt`: tokens;
+    `now`: Unix time.
 
-    1. a fallback that is not there, not enabled, not allowed to the key, or of another kind is left out
+    1. a fallback that is not there, not enabled, not allowed to the key, of another kind, or that costs what a budget of the
+       key has no more of, is left out
     2. one for which the prompt is too long is left out, and so is the model itself if another is left
     """
     route = routes.get(ask.model)
@@ -44,6 +49,7 @@ def order(routes: Mapping[str, Route], key: Holder, ask: Ask, *, endpoint: str, 
         and other.model.enabled
         and allowed(key, name)
         and (wanted is None or other.model.embeddings == wanted)
+        and not any(forbids(purse, other.model.price, now) for purse in key.purses or ())
         and _fits(other, prompt)
     ]  # 1, 2
     return tuple(found) if found and not _fits(route, prompt) else (ask.model, *found)  # 2

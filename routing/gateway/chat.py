@@ -101,7 +101,7 @@ class Generate:
         assert exchange.key is not None
         prompt = reckon(exchange.endpoint, body, longest=0, answers=0, context=None)
         routes = self._parts.table.view.routes
-        names = order(routes, exchange.key, ask, endpoint=exchange.endpoint, prompt=prompt)
+        names = order(routes, exchange.key, ask, endpoint=exchange.endpoint, prompt=prompt, now=exchange.started_at)
         told, why = exchange.rates, None
         for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
             exchange.ask, sent = renamed(ask, body, name)
@@ -124,8 +124,6 @@ class Generate:
     async def _answer(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
         """By the model of `ask`. Raises Refused."""
         parts = self._parts
-        if exchange.asked and exchange.key is not None and exchange.key.purses is not None:
-            self._vet_budgets(exchange, exchange.key.purses, ask)  # a fallback may cost what the first would not have
         try:
             place = await self._place(exchange, ask, body)
             self._note_place(exchange, place)

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from catalog.models import Event, Identity, RoleGrant
-from catalog.services import roles
+from catalog.services import roles, tokens
 from llmgw_site.console import oidc
 from tests.fakes.oidc import CLIENT, SECRET, Provider, running
 from tests.rows import ACTOR, a_project, a_user
@@ -115,6 +115,19 @@ def test_who_has_no_role_or_was_put_out_does_not_come_in_and_leaves_no_account(p
     User.objects.update(is_active=True)
     provider.person["groups"] = []
     assert "oidc_not_allowed" in sign_in(Client())
+
+
+def test_who_lost_every_group_loses_the_roles_though_the_sign_in_is_refused(provider: Provider) -> None:
+    """An admin token, or another browser's session, goes on with what the claims say now: nothing."""
+    assert sign_in(Client()) == "in"
+    ann = User.objects.get()
+    _, secret = tokens.issue(actor=ACTOR, user=ann, name="ci")
+    headers = {"authorization": f"Bearer {secret.text}"}
+    assert Client().get("/api/v1/nodes", headers=headers).status_code == 200
+    provider.person["groups"] = []
+    assert "oidc_not_allowed" in sign_in(Client())
+    assert not RoleGrant.objects.exists()
+    assert Client().get("/api/v1/nodes", headers=headers).status_code == 403
 
 
 def test_a_local_account_is_not_taken_over_by_its_name(provider: Provider) -> None:

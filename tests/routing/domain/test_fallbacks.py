@@ -27,7 +27,7 @@ def routes(**more: dict[str, Any]) -> dict[str, Route]:
 
 def ordered(model: str = "a", prompt: int = 10, endpoint: str = CHAT, models: frozenset[str] | None = None) -> str:
     key = Holder(key_id="key_1", prefix="", project_id="proj_1", models=models)
-    return " ".join(order(routes(), key, Ask(model=model), endpoint=endpoint, prompt=prompt))
+    return " ".join(order(routes(), key, Ask(model=model), endpoint=endpoint, prompt=prompt, now=0.0))
 
 
 @pytest.mark.parametrize(
