@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,8 @@ class Server:
         if self.free is None:
             self.free = asyncio.Semaphore(self.slots)
         if self.status != 200:
+            await asyncio.sleep(self.pause if self.now else 0)  # the first is told at once
+            self.now += 1
             await send({"type": "http.response.start", "status": self.status, "headers": []})
             await send({"type": "http.response.body", "body": b'{"error":{"message":"no"}}'})
             return
@@ -58,7 +61,7 @@ def server() -> Iterator[tuple[Server, Any]]:
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     while not running.started:
-        pass
+        time.sleep(0.01)
 
     def signed(path: str, body: bytes) -> Way:
         return Way(f"http://127.0.0.1:{port}", {"content-type": "application/json"}, True, {})
@@ -104,8 +107,9 @@ def test_several_replicas_are_loaded_together_and_told_each(server: tuple[Server
 
 
 def test_who_answers_nothing_is_no_measurement(server: tuple[Server, Any]) -> None:
+    """Not even where others still wait for an answer at the end."""
     app, signed = server
-    app.status = 500
+    app.status, app.pause = 500, 30.0
     with pytest.raises(Refused) as refused:
         load(signed, model="m", at_once=2, replicas=1, seconds=0.5)
     assert refused.value.code == "bench_failed"

@@ -47,6 +47,8 @@ CLOCKS = 1.0
 """Seconds by which this machine's clock may differ from the database's."""
 NO_MIRROR = 60.0
 """Seconds for which a node's refusal to fetch stands until the job believes it: nodes may just be starting."""
+WRONG = 15.0
+"""Seconds for which files that are not what was published are believed to be an accident of the way: they came twice then."""
 LIMITED = "registry_limited"
 """What a node is told that asks too often: it comes back when it may, however long that is."""
 PASSING = frozenset(
@@ -177,7 +179,7 @@ def mirror(context: Context) -> Piece:
     if state.code:
         now = time.time()
         since = float(data.get("refused_since", now))
-        patience = PATIENCE if state.code in PASSING else NO_MIRROR
+        patience = PATIENCE if state.code in PASSING else WRONG if state.code == "file_wrong" else NO_MIRROR
         if state.code != LIMITED and now - since > patience:
             raise Refused(Kind.UNAVAILABLE, state.code, state.message or "a node refused to fetch the weights")
         said = f"{text}: {state.message}" if state.message else text
