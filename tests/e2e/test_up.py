@@ -110,6 +110,7 @@ def test_f11_a_killed_supervisor_is_followed_by_one_that_goes_on_without_any_han
     assert len(stack.api().all("models")) == 1
 
 
+@pytest.mark.prove
 def test_engines_are_adopted_and_outlive_a_killed_supervisor_and_a_second_ctrl_c_kills_all(fresh_stack: Stack) -> None:
     stack = fresh_stack
     stack.start("--keep-engines")

@@ -44,7 +44,7 @@ def test_the_full_fleet_is_full() -> None:
 
 def test_it_prints_what_it_measured_smallest_fleet_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "found.json"
-    assert main(["--nodes", "48", "40", "--no-rows", "--top", "0", "--out", str(out)]) == 0
+    assert main(["--nodes", "16", "12", "--no-rows", "--top", "0", "--out", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:3]] == ["40", "48"]
-    assert [row["nodes"] for row in orjson.loads(out.read_bytes())["fleets"]] == [40, 48]
+    assert [line.split()[0] for line in lines[1:3]] == ["12", "16"]
+    assert [row["nodes"] for row in orjson.loads(out.read_bytes())["fleets"]] == [12, 16]

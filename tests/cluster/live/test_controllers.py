@@ -263,6 +263,7 @@ def _states(cluster: Cluster, node: str) -> dict[str, str]:
     return {row["name"]: row["state"] for row in cluster.api(node).all("nodes")}
 
 
+@pytest.mark.prove
 def test_a_controller_that_is_killed_at_random_moments_loses_and_doubles_no_record(cluster: Cluster) -> None:
     names: list[str] = []
     over = threading.Event()

@@ -216,7 +216,7 @@ async def test_why_it_does_not_get_on_is_told_until_it_does(
 
         def often() -> bool:
             codes.add(node.report.code)
-            return node.work._fetches[VERSION].failures >= 3
+            return node.work._fetches[VERSION].failures >= 2
 
         monkeypatch.setattr(node, "manifest", slowly)
         node.want(FROM_REGISTRY)
