@@ -51,6 +51,9 @@ class AdapterFacts:
         return {key: value for key, value in asdict(self).items() if value not in (None, "")}
 
 
+_KINDS = {"model": "a model's file", "mmproj": "a projector's file", "imatrix": "an importance matrix"}
+
+
 def facts_from_dict(data: Mapping[str, Any]) -> AdapterFacts:
     """What `as_dict` made; unknown fields are ignored."""
     known = known_fields(AdapterFacts, data)
@@ -65,7 +68,7 @@ def gguf_adapter(header: gguf.Header, facts: ModelFacts, *, what: str) -> Adapte
     3. `adapter_damaged`          pairs that are not whole, or whose ranks differ
     """
     if facts.kind != "adapter":  # 1
-        text = f"{what} is a GGUF file of kind {facts.kind}: name an adapter's (general.type adapter)"
+        text = f"{what} is {_KINDS.get(facts.kind, f'a file of kind {facts.kind}')}, no adapter: name a LoRA adapter's file"
         raise _refused("adapter_not_an_adapter", text)
     kind = header.pairs.get("adapter.type")
     if kind != "lora":  # 2

@@ -58,7 +58,7 @@ def find(
 ) -> tuple[Seen, FileSet, AdapterFacts]:
     """The adapter of a repository in one of these formats. Raises Refused.
 
-    1. `repository_has_no_adapter`   no file that could be one, in no format
+    1. `repository_has_no_adapter`   no file that could be one, in no format; or several, and the smallest of them is none
     2. `file_not_in_repository`      none of that name
     3. `adapter_wrong_format`        there are some, in another format only
     4. `adapter_file_needed`         several: one must be named
@@ -81,6 +81,7 @@ def find(
             text = f"{card.id} has {_listed(candidates)}, and the model's engine takes {wants}: choose a repository that has it"
             raise Refused(Kind.INVALID, "adapter_wrong_format", text, param="repository")
         if len(fitting) > 1:  # 4
+            _refuse_models(opened, card.id, card.commit, fitting)
             text = f"{card.id} has several adapters, {_listed(fitting)}: name one (--file)"
             raise Refused(Kind.INVALID, "adapter_file_needed", text, param="file")
         chosen = fitting[0]
@@ -88,6 +89,19 @@ def find(
         what = f"{chosen.first.path} of {card.id}"
         facts = _facts(opened, card.id, card.commit, chosen, what)
     return Seen(card=card, sets=(), projectors=()), chosen, facts
+
+
+def _refuse_models(opened: Registry, repository: str, commit: str, found: Sequence[FileSet]) -> None:
+    """Where even the smallest of several files is no adapter these are a model's: an adapter is a small part of one."""
+    smallest = min(found, key=lambda item: item.first.size or 0)
+    opened.check_access(repository, commit, smallest.first.path)
+    try:
+        _facts(opened, repository, commit, smallest, smallest.first.path)
+    except Refused as refused:
+        if refused.code != "adapter_not_an_adapter":
+            return  # an adapter that cannot be taken: which one is meant is for people to say
+        text = f"{repository} is no repository of an adapter: {refused.message}. If one of its other files is meant, name it (--file)"
+        raise Refused(Kind.INVALID, "repository_has_no_adapter", text, param="repository") from None
 
 
 def _candidates(files: Sequence[RepoFile]) -> list[FileSet]:

@@ -56,6 +56,11 @@ FIELDS = frozenset(
 """What callers may change."""
 ENGINE = {Format.GGUF: "llama.cpp", Format.SAFETENSORS: "vllm"}
 """What runs fetched weights where nobody names an engine."""
+LOCAL = ("weights_path", "weights_size", "weights_sha256", "version", "replicas", "max_replicas", "rest_after", "priority_class",
+         "queue_length", "queue_wait", "profile", "further", "facts")  # fmt: skip
+"""What only a model that engines of the cluster run has."""
+ZERO_SAYS = frozenset({"queue_length", "queue_wait"})
+"""Of these, where 0 is another word than none."""
 OWNERS = ("project", "team", "organisation")
 """Fields of which one names a model's owner."""
 
@@ -106,7 +111,9 @@ def add_model(
                              "fallbacks": checked_fallbacks(name, fallbacks)}  # fmt: skip
     if provider is not None:
         local = {"weights_path": weights_path, "weights_size": weights_size, "weights_sha256": weights_sha256,
-                 "version": version, "replicas": replicas, "max_replicas": max_replicas, "profile": profile}  # fmt: skip
+                 "version": version, "replicas": replicas, "max_replicas": max_replicas, "profile": profile, "further": further,
+                 "facts": facts, "rest_after": rest_after, "priority_class": priority_class, "queue_length": queue_length,
+                 "queue_wait": queue_wait}  # fmt: skip
         only_external(name, local)
         model = Model(
             **plain, replicas=0, embeddings=bool(embeddings), provider=provider, provider_model=provider_model
@@ -228,10 +235,13 @@ def _only_version(fields: Mapping[str, Any]) -> None:
 
 
 def only_external(name: str, fields: Mapping[str, Any]) -> None:
-    """Refuse what only a model with weights of its own has."""
-    for field in ("weights_path", "weights_size", "weights_sha256", "version", "replicas", "max_replicas", "profile"):
-        if fields.get(field):
-            raise _mixed(field, f"the provider of {name} answers for it, so it has no weights, replicas or profiles")
+    """Refuse what only a model with weights of its own has: what would be kept and never looked at."""
+    for field in LOCAL:
+        given = fields.get(field)
+        if given or (given is not None and field in ZERO_SAYS):
+            raise _mixed(
+                field, f"the provider of {name} answers for it, so it has no weights, replicas, profiles or queue"
+            )
 
 
 def _one_owner(changes: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,16 @@ class Strict(serializers.Serializer[Any]):
         return super().to_internal_value(data)
 
 
+class NoFields(Strict):
+    """Input of what takes none."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict) and data:
+            problem = serializers.ErrorDetail("There is no such field: this takes none.", code="unknown_field")
+            raise serializers.ValidationError({str(min(data)): [problem]})
+        return super().to_internal_value(data)
+
+
 class ModuleOut(serializers.Serializer[Any]):
     """A part of llmgw that runs on a node, was switched off there, or cannot run: then code and message say why."""
 

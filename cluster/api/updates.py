@@ -14,7 +14,7 @@ from catalog.models import Adapter, Model
 from catalog.selectors import find
 from catalog.services import actors, adapter_updates, origins, tracing
 from cluster import selectors
-from cluster.api.serializers import JobOut, Strict
+from cluster.api.serializers import JobOut, NoFields, Strict
 from cluster.selectors.kept import weights_sizes
 from cluster.services import updates
 
@@ -111,6 +111,7 @@ class Updates(viewsets.GenericViewSet[Any]):
     def check(self, request: Request, ref: str) -> Response:
         """Ask a model's origin now."""
         row = self.get_object()
+        self._asked(NoFields)
         origins.look(row)
         return self._standing(row)
 
@@ -131,12 +132,12 @@ class Updates(viewsets.GenericViewSet[Any]):
     @extend_schema(request=None, responses={202: JobOut})
     def update(self, request: Request, ref: str) -> Response:
         """Fetch what a model's origin has now beside what it serves, then replace its replicas, one after the other. A job."""
-        return self._job("update", self.get_object(), {})
+        return self._job("update", self.get_object(), self._asked(NoFields))
 
     @extend_schema(request=None, responses={202: JobOut})
     def rollback(self, request: Request, ref: str) -> Response:
         """Go back to what a model served before its last update, without fetching. A job."""
-        return self._job("rollback", self.get_object(), {})
+        return self._job("rollback", self.get_object(), self._asked(NoFields))
 
     @extend_schema(request=BenchIn, responses={202: JobOut})
     def bench(self, request: Request, ref: str) -> Response:
@@ -144,9 +145,7 @@ class Updates(viewsets.GenericViewSet[Any]):
         return self._job("bench", self.get_object(), self._asked(BenchIn))
 
     def _asked(self, shape: type[Strict]) -> dict[str, Any]:
-        body = shape(data=self.request.data)
-        body.is_valid(raise_exception=True)
-        return dict(body.validated_data)
+        return _asked(self.request, shape)
 
     def _job(self, kind: str, row: Model, args: dict[str, Any]) -> Response:
         job = updates.begin(kind=kind, model=row, args=args, actor=self.actor)
@@ -179,6 +178,7 @@ class AdapterUpdates(viewsets.GenericViewSet[Any]):
     def check(self, request: Request, ref: str, adapter: str) -> Response:
         """Ask an adapter's origin now."""
         row = self.get_object()
+        _asked(request, NoFields)
         adapter_updates.look(row)
         told = adapter_updates.standings([row.model_id])[row.model_id]
         return Response(AdapterUpdateOut(next(item for item in told if item["id"] == row.pk)).data)
@@ -194,8 +194,16 @@ class AdapterUpdates(viewsets.GenericViewSet[Any]):
         return self._job("adapter_rollback")
 
     def _job(self, kind: str) -> Response:
-        job = updates.begin_adapter(kind=kind, adapter=self.get_object(), actor=actors.of_request(self.request))
+        row = self.get_object()
+        _asked(self.request, NoFields)
+        job = updates.begin_adapter(kind=kind, adapter=row, actor=actors.of_request(self.request))
         return Response(JobOut(selectors.jobs().get(pk=job.pk)).data, status=202)
+
+
+def _asked(request: Request, shape: type[Strict]) -> dict[str, Any]:
+    body = shape(data=request.data)
+    body.is_valid(raise_exception=True)
+    return dict(body.validated_data)
 
 
 def _standings(model_id: str = "") -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from cluster.api.serializers import (
     LabelsIn,
     MaintenanceIn,
     NodeOut,
+    NoFields,
     ReplicaDetail,
     ReplicaOut,
     Strict,
@@ -185,12 +186,16 @@ class Jobs(Rows):
     @extend_schema(request=None)
     def cancel(self, request: Request, ref: str) -> Response:
         """Ask for the end of a job; it ends between two pieces of its work."""
-        return self._show(jobs.cancel(job_id=self.get_object().pk, actor=self.actor).pk)
+        row = self.get_object()
+        NoFields(data=request.data).is_valid(raise_exception=True)
+        return self._show(jobs.cancel(job_id=row.pk, actor=self.actor).pk)
 
     @extend_schema(request=None)
     def retry(self, request: Request, ref: str) -> Response:
         """Have a failed job go on at the step that failed."""
-        return self._show(jobs.retry(job_id=self.get_object().pk, actor=self.actor).pk)
+        row = self.get_object()
+        NoFields(data=request.data).is_valid(raise_exception=True)
+        return self._show(jobs.retry(job_id=row.pk, actor=self.actor).pk)
 
     def _show(self, job_id: str, *, status: int = 200) -> Response:
         return Response(self.get_serializer(self.get_queryset().get(pk=job_id)).data, status=status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from django import template
@@ -26,8 +27,23 @@ LOOKS = {
 }  # fmt: skip
 """How each state looks; the word always stands beside the mark."""
 
-NAMES = frozenset({"llmgw", "vllm"})
-"""Words that stay as they are at the start of a sentence."""
+OPENERS = frozenset(
+    re.findall(
+        "[a-z]+",
+        """
+    a adapter added admin all an another any are as asked at because before both budget cancelled card cards chooses
+    cluster cores currently decided disabled does drain drained each earlier either enabled engine engines every
+    everything failed fetch fetched fetches fewer finishes for forwards free from give grown has have held here how
+    idle if in is it its job jobs join keeps kept key last leave limit limits loaded loads looked many measured memory
+    model models more most moved name names nearly neither never new no nobody node nodes none not nothing of old on
+    one only organisation other others out over owner parked partly profile project provider put quota ready refused
+    removed replaced replica replicas request requests restart role room runs say serve several shall sized smoke
+    somebody something still stopped taken team that the then there these they this those to token too tried two under
+    until up used user wanted was what when where while who with without write you your
+        """,
+    )
+)
+"""Words that begin our sentences. Any other word may be somebody's name for a model, an adapter or a node, and stays as it is."""
 
 
 @register.simple_tag
@@ -111,6 +127,5 @@ def thousands(count: int | None) -> str:
 
 @register.filter
 def sentence(text: str) -> str:
-    """A message with a capital at its start, unless it starts with a name or an id."""
-    first = text.split(" ", 1)[0]
-    return text[0].upper() + text[1:] if first.isalpha() and first.islower() and first not in NAMES else text
+    """A message with a capital at its start, unless it may start with a name or an id."""
+    return text[0].upper() + text[1:] if text.split(" ", 1)[0].rstrip(",:") in OPENERS else text

@@ -264,6 +264,8 @@ class Fetching:
                     here=partial(setattr, item, "shared"),
                 )
             except Refused as refused:
+                left = self._store.status(manifest.id)
+                item.there = left.there if left is not None else 0  # a file that was discarded is not there any more
                 if refused.code == "file_wrong" and item.origin is not None:
                     item.origin.doubt_all()
                 raise

@@ -172,14 +172,15 @@ def wait(context: Context) -> Piece:
     rows = [row for row in selectors.replicas_of(model_id) if row.run]
     if any(row.state == ReplicaState.READY for row in rows):
         return Piece(done=True, detail="a replica is ready")
-    for row in rows:
-        if row.state == ReplicaState.FAILED or (row.state == ReplicaState.BACKOFF and row.attempt >= ATTEMPTS):
-            raise Refused(
-                Kind.UPSTREAM,
-                row.code or "engine_failed",
-                f"the engine does not start: {row.message or 'no reason given'}; its last words are with the replica {row.id}",
-                extra={"replica_id": row.id, "log_tail": row.log_tail},
-            )
+    failing = [row for row in rows if _gave_up(row)]
+    if failing and len(failing) == len(rows):  # while another may still get ready nothing is lost
+        row = failing[0]
+        raise Refused(
+            Kind.UPSTREAM,
+            row.code or "engine_failed",
+            f"the engine does not start: {row.message or 'no reason given'}; its last words are with the replica {row.id}",
+            extra={"replica_id": row.id, "log_tail": row.log_tail},
+        )
     if any(row.state == ReplicaState.STARTING for row in rows):
         smoke.prepare(name=_key_name(context.job), model=status.name)
     coming = bool(rows) or any(claim.model_id == model_id for claim in world.claims)
@@ -193,6 +194,10 @@ def wait(context: Context) -> Piece:
         return Piece(detail=status.reason, end=Close(JobState.WAITING, status.code, text))
     progress = max((_PROGRESS.get(ReplicaState(row.state), 0.1) + _fetched(row) for row in rows), default=0.1)
     return Piece(progress=progress, detail=status.reason, data={"since": dict(then.since)}, again_in=0.5)
+
+
+def _gave_up(row: Any) -> bool:
+    return bool(row.state == ReplicaState.FAILED or (row.state == ReplicaState.BACKOFF and row.attempt >= ATTEMPTS))
 
 
 def _fetched(row: Any) -> float:

@@ -235,10 +235,15 @@ def result(job: JobView) -> dict[str, Any]:
     if not _model_id(job):
         return {"model": job.args["name"], "updated": False}
     answers = list(job.found("replace").get("answers", {}).values())
-    return {
-        "model": job.args["name"], "updated": True, "version_id": _version_id(job), "commit": job.found("registry").get("commit", ""),
-        "changed": job.found("registry").get("changed", []), "answers": answers,
-    }  # fmt: skip
+    return {"model": job.args["name"], "updated": True, **came_to(job, _version_id(job)), "answers": answers}
+
+
+def came_to(job: JobView, version_id: str) -> dict[str, Any]:
+    """The version that is served now, its commit where it has one, and, of an update, the files that changed."""
+    found, version = job.found("registry"), catalog.versions().filter(id=version_id).first()
+    commit = found.get("commit") or (version.commit if version is not None else "")
+    told = {"version_id": version_id, "commit": commit, "changed": found.get("changed", [])}
+    return {name: value for name, value in told.items() if value}
 
 
 def cleanup(job: JobView) -> None:

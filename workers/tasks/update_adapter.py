@@ -17,7 +17,7 @@ from llmgw_site.lib.units import format_bytes
 from workers.jobs import Context, Piece
 from workers.jobs import Kind as JobKind
 from workers.tasks import serve_fetched
-from workers.tasks.update import replacing
+from workers.tasks.update import came_to, replacing
 
 
 @serve_fetched.patient
@@ -97,11 +97,8 @@ def result(job: JobView) -> dict[str, Any]:
     told = {"model": job.args["name"], "adapter": job.args["adapter"]}
     if not _before(job):
         return {**told, "updated": False}
-    found, answers = job.found("registry"), list(job.found("replace").get("answers", {}).values())
-    return {
-        **told, "updated": True, "version_id": _version_id(job), "commit": found.get("commit", ""),
-        "changed": found.get("changed", []), "answers": answers,
-    }  # fmt: skip
+    answers = list(job.found("replace").get("answers", {}).values())
+    return {**told, "updated": True, **came_to(job, _version_id(job)), "answers": answers}
 
 
 def cleanup(job: JobView) -> None:

@@ -213,6 +213,26 @@ def test_an_adapter_of_the_registry_is_a_version_that_the_cluster_fetches(
     versions.remove(actor=ACTOR, version=row.version)
 
 
+def test_a_repository_of_a_model_is_no_repository_of_an_adapter(base: Model, files: Path, stocked_hub: Hub) -> None:
+    """1. with one file; 2. with several, of which nobody is to name one; 3. one that holds adapters beside a model is asked which."""
+    whole = (files / "base.gguf").read_bytes()
+    stocked_hub.add(Repo("org/one-GGUF")).commit({"m-Q4_K_M.gguf": whole})
+    stocked_hub.add(Repo("org/small-GGUF")).commit({"m-Q4_K_M.gguf": whole, "m-Q8_0.gguf": whole})
+    lora = (files / "calm.gguf").read_bytes()
+    stocked_hub.add(Repo("org/both")).commit({"m-Q4_K_M.gguf": whole, "calm.gguf": lora})
+    one = refusal(base, repository="org/one-GGUF")
+    assert (one.code, "m-Q4_K_M.gguf of org/one-GGUF is a model's file, no adapter" in one.message) == (
+        "adapter_not_an_adapter",
+        True,
+    )  # 1
+    several = refusal(base, repository="org/small-GGUF")
+    assert several.code == "repository_has_no_adapter"  # 2
+    assert "is a model's file" in several.message
+    assert "several adapters" not in several.message
+    assert refusal(base, repository="org/both").code == "adapter_file_needed"  # 3
+    assert add(base, repository="org/both", file="calm.gguf").facts["architecture"] == "llama"
+
+
 def test_a_folder_of_the_registry_is_read_too(tmp_path: Path, stocked_hub: Hub) -> None:
     folder = peft(tmp_path / "lora")
     held = {item.name: item.read_bytes() for item in folder.iterdir()}

@@ -170,6 +170,11 @@ def test_an_external_model_has_no_weights_no_profiles_and_no_copies() -> None:
         ({"weights_sha256": "a" * 64}, "weights_sha256"),
         ({"replicas": 2}, "replicas"),
         ({"profile": {"slots": 2}}, "profile"),
+        ({"further": [{"name": "b"}]}, "further"),
+        ({"rest_after": 60.0}, "rest_after"),
+        ({"priority_class": "critical"}, "priority_class"),
+        ({"queue_length": 0}, "queue_length"),
+        ({"queue_wait": 5.0}, "queue_wait"),
         ({"provider_model": ""}, None),
         ({"provider_model": "a\n"}, "provider_model"),
     ],
@@ -190,6 +195,8 @@ def test_a_model_stays_of_its_kind() -> None:
         (external, {"provider": None}),
         (external, {"weights_path": "/x.gguf"}),
         (external, {"replicas": 1}),
+        (external, {"rest_after": 60.0}),
+        (external, {"priority_class": "critical"}),
         (external, {"provider_model": ""}),
     ):
         with pytest.raises(Refused) as refused:

@@ -52,7 +52,7 @@ def test_what_is_wrong_with_a_command_or_a_file_is_told(llmgw: Llmgw, tmp_path: 
     assert "are for a repository" in llmgw("model", "adapters", "base", "add", "/x.gguf", "--file", "y").err
     refused = llmgw("model", "adapters", "base", "add", str(tmp_path / "base.gguf"), "--name", "x")
     assert refused.code == 1
-    assert "is a GGUF file of kind model: name an adapter's" in refused.err
+    assert "is a model's file, no adapter: name a LoRA adapter's file" in refused.err
 
 
 def test_newer_files_of_adapters_are_listed_and_fetched_by_their_names(

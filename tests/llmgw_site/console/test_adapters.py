@@ -62,7 +62,7 @@ def test_an_adapter_is_added_shown_and_removed(admin: Client, model: Model, fold
     ("form", "why"),
     [
         ({}, "write the path of a file on the nodes, or OWNER/REPOSITORY"),
-        ({"source": "BASE"}, "is a GGUF file of kind model"),
+        ({"source": "BASE"}, "is a model's file, no adapter"),
         ({"source": "/not/there.gguf"}, "There is no file /not/there.gguf on this machine"),
         ({"source": "LOUD", "scale": "high"}, "a number such as 0.8 is needed"),
         ({"source": "LOUD", "scale": "99"}, "scale: "),

@@ -461,4 +461,5 @@ async def test_a_node_that_gives_wrong_bytes_is_passed_over_and_named(tmp_path: 
             node.want(FetchOrder(version=VERSION, sources=(bad.source, good.source)))
             await node.until(lambda: node.report.code == "file_wrong")
             assert node.report.failed == ("node_bad",)
+            assert node.report.there < node.report.size  # what was discarded is not told as being there
             await node.whole()

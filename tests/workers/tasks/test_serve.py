@@ -155,6 +155,22 @@ def test_an_engine_that_does_not_start_ends_the_job_with_its_last_words(gguf: Pa
     assert "cannot load" in found.detail
 
 
+def test_an_engine_that_does_not_start_ends_no_job_while_another_of_the_model_may(gguf: Path) -> None:
+    machines = [Machine("a"), Machine("b")]
+    for machine in machines:
+        machine.heartbeat()
+    job = run(opened(path=str(gguf), replicas=2))
+    tick()
+    rows = [Replica.objects.get(node=machine.node) for machine in machines]
+    failing = {"code": "bad_weights", "message": "cannot load", "attempt": 3}
+    machines[0].heartbeat(report(rows[0], "backoff", **failing))
+    assert run(job).state == "running"
+    machines[1].heartbeat(report(rows[1], "starting"))
+    assert run(job).state == "running"
+    machines[1].heartbeat(report(rows[1], "backoff", **failing))
+    assert (run(job).state, step(job, "wait").data["code"]) == ("failed", "bad_weights")
+
+
 def test_a_model_that_is_disabled_meanwhile_ends_the_job(gguf: Path) -> None:
     job = run(opened(path=str(gguf)))
     served.disable(actor="t", model=Model.objects.get())

@@ -293,6 +293,11 @@ def test_rollback_goes_back_without_fetching(site: Site, answers: list[Any], sto
     assert job.state == "done"
     assert (site.serves(), site.model.previous) == (site.first, new)
     assert site.running() == {site.first.pk: "ready"}
+    assert (job.result["version_id"], job.result["commit"], "changed" in job.result) == (
+        site.first.pk,
+        site.first.commit,
+        False,
+    )
     assert stocked_hub.seen == []
 
 

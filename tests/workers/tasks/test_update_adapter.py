@@ -179,6 +179,7 @@ def test_the_way_back_fetches_nothing(site: Site, answers: list[Any]) -> None:
     run(job)
     assert (job.state, job.code) == ("done", "")
     assert (site.now().previous, site.now().facts) == (new, before)
+    assert (job.result["commit"], "changed" in job.result) == (site.first.commit, False)
     assert Version.objects.count() == 2
 
 
