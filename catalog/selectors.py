@@ -125,6 +125,14 @@ def key_names(ids: Collection[str]) -> dict[str, str]:
     return dict(ApiKey.objects.filter(pk__in=ids).values_list("pk", "name"))
 
 
+def user_names(ids: Collection[str]) -> dict[str, str]:
+    """What these users sign in as, by id as records have it. One query, where an id could be one."""
+    known = [int(id) for id in ids if id.isdecimal() and len(id) < 19]
+    if not known:
+        return {}
+    return {str(pk): name for pk, name in get_user_model().objects.filter(pk__in=known).values_list("pk", "username")}
+
+
 def projects_by_id(ids: Collection[str]) -> QuerySet[Project]:
     return Project.objects.select_related("team__organisation").filter(pk__in=ids)
 

@@ -14,6 +14,7 @@ import orjson
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models.functions import TruncMonth
 
 from catalog import selectors as catalog
 from catalog.domain.budgets import span
@@ -311,6 +312,8 @@ def report(rows: QuerySet[UsageDay], by: Sequence[str]) -> list[dict[str, Any]]:
     Raises Refused where it would have more rows than MOST_ROWS. Three queries at most.
     """
     columns = sorted({reports.COLUMNS[name] for name in by})
+    if "month" in by:
+        rows = rows.annotate(month=TruncMonth("day"))
     sums = rows.order_by().values(*columns).annotate(**{f"of_{name}": Sum(name) for name in SUMS})
     found = [
         {**{name: row[name] for name in columns}, **{name: row[f"of_{name}"] for name in SUMS}}
@@ -364,6 +367,7 @@ class Followed:
     key_name: str
     project: reports.Project
     node_name: str
+    user_name: str
     spans: tuple[Span, ...]
     line: dict[str, Any]
     others: tuple[str, ...]
@@ -392,6 +396,7 @@ def follow(records: QuerySet[UsageRecord], ref: str) -> Followed:
         key_name=catalog.key_names({row.key_id}).get(row.key_id, ""),
         project=_projects({row.project_id}).get(row.project_id, reports.Project()),
         node_name=_node_name(row.node_id),
+        user_name=catalog.user_names({row.user}).get(row.user, ""),
         spans=spans(**times, forwarded=bool(row.model_served)),
         line=fields_of(
             record, method="POST", model=row.model_served or row.model_asked, key=row.key_prefix, adapter=""

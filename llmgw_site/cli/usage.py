@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, api, print_json, show_list
+from llmgw_site.lib.units import format_money
 
 app = typer.Typer(no_args_is_help=False, add_completion=False, help="What was asked, and what it cost.")
 
-BY = ("day", "key", "model", "served", "project", "team", "organisation")
+BY = ("day", "month", "key", "model", "served", "project", "team", "organisation")
 
 
 @app.command()
@@ -64,10 +65,8 @@ def usage(
 
 
 def amount(micro: int | None, currency: str) -> str:
-    """Millionths of the currency as people write it: to the cent, and exactly where it is less than one."""
-    if micro is None:
-        return "-"
-    return f"{micro / 1e6:,.2f} {currency}" if micro >= 10_000 or not micro else f"{micro / 1e6:.6f} {currency}"
+    """Millionths of the currency as people write it."""
+    return "-" if micro is None else format_money(micro, currency)
 
 
 def _value(part: str) -> Any:

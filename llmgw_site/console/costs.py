@@ -17,12 +17,13 @@ from llmgw_site.console.figures import percent
 from llmgw_site.console.theme import MAY_SEE_USAGE
 from llmgw_site.console.views import Tile
 from llmgw_site.lib.errors import Refused
-from llmgw_site.lib.units import format_seconds
+from llmgw_site.lib.units import format_money, format_seconds
 from routing import selectors, services
 from routing.domain import reports
-from routing.domain.costs import MILLION
 
 DAYS = (7, 30, 90, 365)
+FINEST = {7: "day,model,project,key", 30: "day,model,project", 90: "day,model,project", 365: "month,model,project,key"}
+"""What the CSV of so many days is by: as fine as a report may be where a thousand keys are used each day."""
 TABLES = (("model", "Models"), ("project", "Projects"), ("key", "Keys"))
 MOST = 25
 """Rows of a table; the CSV has them all."""
@@ -65,8 +66,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "since": since,
         "last": until - timedelta(days=1),
         "tables": [(title, _table(kind, found, total), max(0, len(found) - MOST)) for kind, title, found in tables],
-        "csv": "/api/v1/usage/report?"
-        + urlencode({"by": "day,model,project,key", "since": since, "until": until, "as": "csv"}),
+        "csv": "/api/v1/usage/report?" + urlencode({"by": FINEST[days], "since": since, "until": until, "as": "csv"}),
         "budgets": _budgets() if request.user.has_perm("catalog.view_budget") else None,  # type: ignore[union-attr]
     }
     return access.show(request, "console/costs.html", "Usage and costs", **context)
@@ -109,9 +109,7 @@ def one(request: HttpRequest, ref: str) -> HttpResponse:
 
 
 def money(micro: int) -> str:
-    """Millionths as an amount: to the cent, and exactly where it is less than one."""
-    units = f"{micro / MILLION:,.2f}" if micro >= 10_000 or not micro else f"{micro / MILLION:.6f}"
-    return f"{units} {settings.CONFIG.currency}"
+    return format_money(micro, settings.CONFIG.currency)
 
 
 def _tiles(total: dict[str, int]) -> tuple[Tile, ...]:

@@ -1,4 +1,4 @@
-"""Bytes and seconds as people write and read them. Binary units (1 KiB = 1024 bytes) throughout."""
+"""Bytes, seconds and money as people write and read them. Binary units (1 KiB = 1024 bytes) throughout."""
 
 from __future__ import annotations
 
@@ -52,3 +52,18 @@ def format_seconds(seconds: float) -> str:
     if hours < 24:
         return f"{hours} h {minutes} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+MILLION = 1_000_000
+"""Micro-units, which all amounts of money are kept in, to a unit of the currency."""
+
+
+def format_money(micro: int, currency: str) -> str:
+    """Micro-units as a person reads them: to the cent, half of one rounded up, and exactly where it is less than one.
+
+    Whole numbers all the way: a float has no 1.005 and no billions with six decimals.
+    """
+    if 0 < micro < MILLION // 100:
+        return f"0.{micro:06d} {currency}"
+    cents = (micro * 200 + MILLION) // (2 * MILLION)
+    return f"{cents // 100:,}.{cents % 100:02d} {currency}"

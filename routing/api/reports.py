@@ -29,6 +29,10 @@ from routing.domain.rollups import SUMS
 SPAN = timedelta(days=30)
 """Of a report whose first day nobody names."""
 FILTERS = {"model": "model_asked", "served": "model_served", "key": "key_id", "project": "project_id"}
+NAMED = frozenset({"key", "project", "team", "organisation"})
+"""What has a name beside its id."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""What a cell begins with that a spreadsheet would work out. Source: OWASP, "CSV Injection"."""
 SCOPES = {"team": "team_id", "organisation": "team__organisation_id"}
 SEE = "routing.view_usagerecord"
 
@@ -95,10 +99,10 @@ class Reports(viewsets.GenericViewSet[Any]):
 
 def _csv(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> HttpResponse:
     """The same rows; costs in units of the currency. What a spreadsheet would take for a formula is quoted."""
-    names = [*(column for name in by for column in (name, f"{name}_name") if rows and column in rows[0]), *SUMS]
+    names = [*(column for name in by for column in (name, f"{name}_name") if column == name or name in NAMED), *SUMS]
     out = io.StringIO()
     table = csv.writer(out)
-    table.writerow([*(names if rows else [*by, *SUMS]), "currency"])
+    table.writerow([*names, "currency"])
     for row in rows:
         cells = [_cell(row[name]) if name not in SUMS else row[name] for name in names]
         cells[-1] = f"{row['cost'] // MILLION}.{row['cost'] % MILLION:06d}"
@@ -110,7 +114,7 @@ def _csv(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> HttpResponse:
 
 def _cell(value: Any) -> str:
     text = str(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 class Requests(Usage):

@@ -64,6 +64,7 @@ class RequestOut(serializers.Serializer[Any]):
     team_name = serializers.CharField(source="project.team_name")
     organisation_name = serializers.CharField(source="project.organisation_name")
     node_name = serializers.CharField()
+    user_name = serializers.CharField(help_text="Empty where the key is the project's, or the user was removed.")
     currency = serializers.CharField(help_text="Of `record.cost`, which is in millionths of it.")
     spans = SpanOut(many=True)
     line = serializers.DictField(help_text="As the access log of the gateway has it.")
@@ -76,6 +77,7 @@ class ReportRow(serializers.Serializer[Any]):
     """Sums of one combination of what the report is by, which stands under its name; scopes and keys by id, with their name."""
 
     day = serializers.DateField(required=False)
+    month = serializers.CharField(required=False, help_text="Such as 2026-01, of UTC.")
     key = serializers.CharField(required=False)
     key_name = serializers.CharField(required=False)
     model = serializers.CharField(required=False, help_text="As asked for; empty: the request reached none.")

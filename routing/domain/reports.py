@@ -9,10 +9,10 @@ from typing import Any
 from routing.domain.rollups import SUMS
 
 COLUMNS = {
-    "day": "day", "key": "key_id", "model": "model_asked", "served": "model_served", "project": "project_id",
+    "day": "day", "month": "month", "key": "key_id", "model": "model_asked", "served": "model_served", "project": "project_id",
     "team": "project_id", "organisation": "project_id",
 }  # fmt: skip
-"""By what there are reports, and the column of the sums that says it."""
+"""By what there are reports, and the column of the sums that says it; a month is known by its first day."""
 MOST_ROWS = 100_000
 """Of one report: more is for whoever reads the records."""
 
@@ -29,7 +29,7 @@ class Project:
 
 
 def fold(rows: Iterable[Mapping[str, Any]], by: Sequence[str], projects: Mapping[str, Project]) -> list[dict[str, Any]]:
-    """One row for each combination of what it is `by`, each sum added up; what cost most first, by day in its order.
+    """One row for each combination of what it is `by`, each sum added up; what cost most first, days and months in their order.
 
     Each row has the values under their names; scopes by id.
     """
@@ -53,6 +53,8 @@ def total(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def _value(name: str, row: Mapping[str, Any], projects: Mapping[str, Project]) -> Any:
     value = row[COLUMNS[name]]
+    if name == "month":
+        return str(value)[:7]
     if name in ("team", "organisation"):
         return getattr(projects.get(value, Project()), name)
     return value
@@ -60,5 +62,5 @@ def _value(name: str, row: Mapping[str, Any], projects: Mapping[str, Project]) -
 
 def _order(row: Mapping[str, Any], by: Sequence[str]) -> tuple[Any, ...]:
     names = tuple(str(row[name]) for name in by)
-    day = (str(row["day"]),) if "day" in by else ()
-    return (*day, -row["cost"], -row["requests"], *names)
+    times = tuple(str(row[name]) for name in ("month", "day") if name in by)
+    return (*times, -row["cost"], -row["requests"], *names)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw_site.lib.units import exact_bytes, format_bytes, format_seconds, parse_bytes
+from llmgw_site.lib.units import exact_bytes, format_bytes, format_money, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,21 @@ def test_what_is_shown_is_read_back_within_a_tenth(count: int) -> None:
 )
 def test_spans_are_shown(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("micro", "told"),
+    [
+        (0, "0.00 EUR"),
+        (1, "0.000001 EUR"),
+        (9_999, "0.009999 EUR"),
+        (10_000, "0.01 EUR"),
+        (1_005_000, "1.01 EUR"),  # as a float it is a little less, and would be 1.00
+        (1_004_999, "1.00 EUR"),
+        (999_995_000, "1,000.00 EUR"),
+        (12_345_678_901_234_567, "12,345,678,901.23 EUR"),  # no float has all of these digits
+        (90_071_992_547_409_930_000, "90,071,992,547,409.93 EUR"),
+    ],
+)
+def test_money_is_told_to_the_cent_and_never_by_a_float(micro: int, told: str) -> None:
+    assert format_money(micro, "EUR") == told

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from catalog.models import RoleGrant
 from routing import services
+from routing.models import UsageDay, UsageQuarter, UsageRecord
 from tests.routing.test_services import a_record
 from tests.rows import a_key, a_project, a_user
 
@@ -53,6 +58,12 @@ def test_a_report_adds_up_by_what_is_asked(admin_client: Client, key: Any) -> No
     team = key.project.team
     for query in (f"team={team.pk}", f"organisation={team.organisation_id}", f"project={key.project_id}"):
         assert rows(admin_client, f"by=day&{query}")["total"]["requests"] == 2
+    by_month = admin_client.get("/api/v1/usage/report?by=month,served&since=2023-01-01&until=2024-01-01").json()[
+        "results"
+    ]
+    assert [(row["month"], row["served"], row["requests"]) for row in by_month] == [
+        ("2023-11", "m1", 1), ("2023-11", "m2", 1), ("2023-11", "", 1),
+    ]  # fmt: skip
     assert rows(admin_client, "by=team&team=none")["results"] == []
     assert rows(admin_client, "by=organisation")["results"][1]["organisation"] == ""  # its project is gone
 
@@ -67,8 +78,47 @@ def test_a_report_as_a_table_for_spreadsheets(admin_client: Client, key: Any) ->
         "m1", "bot", "3.000000", "USD",
     )  # fmt: skip
     assert "'=cmd()" in {row["model"] for row in table}
-    empty = admin_client.get("/api/v1/usage/report?by=day&since=2020-01-01&until=2020-01-02&as=csv").content.decode()
-    assert empty.splitlines()[0].startswith("day,requests,failed")
+    empty = admin_client.get(
+        "/api/v1/usage/report?by=day,key&since=2020-01-01&until=2020-01-02&as=csv"
+    ).content.decode()
+    assert empty.splitlines()[0].startswith("day,key,key_name,requests,failed")
+
+
+@pytest.mark.parametrize("name", ['=HYPERLINK("http://x")', "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", "＝1+1"])
+def test_no_name_is_a_formula_in_a_spreadsheet(admin_client: Client, key: Any, name: str) -> None:
+    type(key).objects.filter(pk=key.pk).update(name=name)
+    answer = admin_client.get(f"/api/v1/usage/report?{WHEN}&by=key&as=csv")
+    table = list(csv.DictReader(io.StringIO(answer.content.decode(), newline="")))
+    assert f"'{name}" in {row["key_name"] for row in table}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    costs=st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 3 * 10**12) | st.none()), max_size=12
+    )
+)
+def test_every_report_adds_up_to_the_costs_of_the_records_to_the_micro_unit(
+    admin_client: Client, costs: list[tuple[int, str, int | None]]
+) -> None:
+    """As JSON, and in the decimals of the table; by whatever it is."""
+    for table in (UsageRecord, UsageDay, UsageQuarter):
+        table.objects.all().delete()
+    batch = [
+        a_record(
+            f"rec_{n}", started_at=1_700_000_000.0 + day * DAY, project_id=f"proj_{who}", key_id=f"key_{who}",
+            model_asked=who, model_served=who, cost=cost,
+        )
+        for n, (day, who, cost) in enumerate(costs)
+    ]  # fmt: skip
+    services.store_usage(node_id="n", records=batch)
+    exact = sum(record.cost or 0 for record in UsageRecord.objects.all())
+    assert exact == sum(cost or 0 for _, _, cost in costs)
+    for by in ("day", "month", "key,model", "project,day", "team"):
+        report = rows(admin_client, f"by={by}")
+        assert report["total"]["cost"] == sum(row["cost"] for row in report["results"]) == exact
+        text = admin_client.get(f"/api/v1/usage/report?{WHEN}&by={by}&as=csv").content.decode()
+        assert sum(Decimal(row["cost"]) for row in csv.DictReader(io.StringIO(text))) == Decimal(exact).scaleb(-6)
 
 
 @pytest.mark.parametrize(
