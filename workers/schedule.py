@@ -52,7 +52,13 @@ def beats() -> tuple[Beat, ...]:
             name="prune",
             task="workers.tasks.sweep.prune",
             every=3600.0,
-            why="usage, events and ended jobs older than their settings say are forgotten",
+            why="events, ended jobs and keys older than their settings say are forgotten",
+        ),
+        Beat(
+            name="prune_usage",
+            task="workers.tasks.sweep.prune_usage",
+            every=60.0,
+            why="as many usage records are forgotten as come, ten million a day among them",
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -70,6 +71,7 @@ def old_and_new() -> None:
 def test_what_is_older_than_its_setting_is_forgotten(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "BATCH", batch)
     sweep.prune()
+    sweep.prune_usage()
     assert set(UsageRecord.objects.values_list("record_id", flat=True)) == {"rec_3", "rec_4"}
     assert list(Event.objects.values_list("subject_id", flat=True)) == ["399"]
     assert set(Job.objects.values_list("subject", flat=True)) == {"new", "open"}
@@ -80,6 +82,7 @@ def test_what_is_older_than_its_setting_is_forgotten(batch: int, monkeypatch: py
 def test_zero_days_keep_everything(settings: Any) -> None:
     settings.CONFIG = replace(settings.CONFIG, usage_days=0.0, event_days=0.0, job_days=0.0, key_days=0.0)
     sweep.prune()
+    sweep.prune_usage()
     assert (UsageRecord.objects.count(), Event.objects.count(), Job.objects.count()) == (4, 2, 3)
 
 
@@ -87,7 +90,31 @@ def test_zero_days_keep_everything(settings: Any) -> None:
 def test_a_prune_that_takes_too_long_leaves_the_rest_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "BUDGET", -1.0)
     sweep.prune()
-    assert UsageRecord.objects.count() == 4
+    sweep.prune_usage()
+    assert (UsageRecord.objects.count(), Event.objects.count()) == (4, 2)
+
+
+def test_much_of_one_thing_keeps_nothing_else_from_being_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that come faster than they are forgotten leave the sums their turn, and time between for who writes."""
+    turns: list[str] = []
+    pauses: list[float] = []
+
+    def endless(name: str, took: float) -> Callable[..., int]:
+        def forget(*, before: datetime, limit: int) -> int:
+            turns.append(name)
+            clock[0] += took
+            return limit
+
+        return forget
+
+    clock = [0.0]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(sweep.time, "sleep", pauses.append)
+    monkeypatch.setattr(services, "prune_usage", endless("usage", 1.0))
+    monkeypatch.setattr(services, "prune_rollups", endless("rollups", 0.125))
+    sweep.prune_usage()
+    assert turns[:4] == ["usage", "rollups", "usage", "rollups"]
+    assert pauses[:2] == [sweep.LONGEST_PAUSE, 0.125]
 
 
 def test_of_decisions_about_one_model_the_newest_are_kept_and_all_that_people_did(
