@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from cluster.domain.board import Board
-from cluster.domain.place import NoPlace, Placer, failed_there
+from cluster.domain.place import NoPlace, Placement, Placer, failed_there
 from cluster.domain.plan import Start, do, running
 from cluster.domain.preempt import Taker
 from cluster.domain.quotas import Ledger
@@ -68,19 +68,57 @@ def headroom(world: World, model: ModelView, now: float, *, most: int = MOST) ->
         place = place_within(placer, ledger, model, failed=failed)
         if isinstance(place, NoPlace):  # 3, 4
             return _full(board, placer, ledger, model, now, place, found, allowed)
-        slot = max(slots, default=-1) + 1
-        slots.add(slot)
-        start = Start(
-            model_id=model.id,
-            profile_id=place.profile.id,
-            slot=slot,
-            digest=place.profile.digest,
-            shares=place.shares,
-            reason="",
-        )
-        do(start, board)
+        _put(board, model, place, slots)
         found[place.node.name, place.profile.name] += 1
     return Headroom(fits=found.total(), counted=False, allowed=allowed, places=_places(found))
+
+
+def placeable(world: World, model: ModelView, now: float, *, most: int) -> tuple[int, str]:
+    """How many replicas a model has or could be given, up to `most`, and what stands in the way of more ("": nothing).
+
+    1. those that run count
+    2. those that find room, and those for which others would give way, one after the other, as if all who leave were gone
+    3. more than `MOST` for which others have to give way are not counted: then it could be given `most`
+    """
+    board = Board(world)
+    placer, ledger = Placer(board), Ledger(board)
+    there, given = len(running(board, model.id)), 0  # 1
+    failed = failed_there(board, model)
+    board.claim(model.id, None)
+    slots = {item.slot for item in board.of_model(model.id)}
+    for item in tuple(board.leaving):
+        board.drop(item.id)
+    while there < most:  # 2
+        place = place_within(placer, ledger, model, failed=failed)
+        if isinstance(place, NoPlace):
+            eviction = Taker(board, placer, ledger, now).make_room(model) if place.busy else None
+            if eviction is None:
+                return there, place.message
+            if given == MOST:  # 3
+                return most, ""
+            for other in eviction.claims:
+                board.claim(other, None)
+            for victim in eviction.victims:
+                board.drop(victim.replica.id)
+            place, given = eviction.placement, given + 1
+        _put(board, model, place, slots)
+        there += 1
+    return there, ""
+
+
+def _put(board: Board, model: ModelView, place: Placement, slots: set[int]) -> None:
+    """Let the board be as if one more replica had this place."""
+    slot = max(slots, default=-1) + 1
+    slots.add(slot)
+    start = Start(
+        model_id=model.id,
+        profile_id=place.profile.id,
+        slot=slot,
+        digest=place.profile.digest,
+        shares=place.shares,
+        reason="",
+    )
+    do(start, board)
 
 
 def _full(

@@ -15,10 +15,10 @@ from catalog.models.served import MAX_REPLICAS
 from catalog.services import events, rows, served
 from catalog.signals import model_changing
 from cluster import selectors, signals
-from cluster.domain.board import Board
+from cluster.domain.headroom import placeable
 from cluster.domain.parking import unparked
 from cluster.domain.place import ranks
-from cluster.domain.plan import Keep, Plan, Start, running
+from cluster.domain.plan import Keep, Plan
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ReplicaView, World
@@ -157,8 +157,8 @@ def _each(view: ModelView) -> float:
 
 
 def _placed(row: Model) -> tuple[int, str]:
-    """How many replicas of a model the reconciler would have at once if it were to be as this row says, and why not all of
-    them.
+    """How many replicas a model could be given if it were to be as this row says, and why not all of them: what the
+    reconciler would have at once, else also those for which others would give way, which it does one after the other.
 
     Decided without any lock: what is written later is an order, and the reconciler does what it can. A node that has not
     said yet whether it has the weights is none that has not: a model is often sized in the moment it is added.
@@ -166,13 +166,13 @@ def _placed(row: Model) -> tuple[int, str]:
     world, view = _now(row, waits=False)
     asked = replace(view, enabled=True, base=row.replicas, most=row.max_replicas)
     world = replace(world, models=tuple(asked if item.id == view.id else item for item in world.models))
-    plan: Plan = reconcile(world, selectors.database_now())
-    there = len(running(Board(world), view.id))
-    there += sum(isinstance(op, Start) and op.model_id == view.id for op in plan.ops)
-    if any(isinstance(op, Keep) and op.claim.model_id == view.id for op in plan.ops):
-        return there, ""  # others give way to it
-    missing = (item.message for item in plan.waits if item.model_id == view.id and not item.replica_id)
-    return there, next(missing, "")
+    now = selectors.database_now()
+    plan: Plan = reconcile(world, now)
+    waits = any(item.model_id == view.id and not item.replica_id for item in plan.waits)
+    keeps = any(isinstance(op, Keep) and op.claim.model_id == view.id for op in plan.ops)
+    if not waits and not keeps:
+        return asked.base, ""
+    return placeable(world, asked, now, most=asked.base)
 
 
 def _now(model: Model, *, waits: bool = True) -> tuple[World, ModelView]:

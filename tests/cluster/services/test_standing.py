@@ -151,6 +151,21 @@ def test_a_min_that_finds_no_place_is_refused_with_the_reason_and_how_many_do() 
     assert standing.scale(actor=ACTOR, model=row.model, replicas=placeable).replicas == placeable
 
 
+def test_others_who_would_give_way_count_for_a_min_as_far_as_they_go() -> None:
+    """8 GiB, of which one model of each class takes one for each replica."""
+    _, row = a_ready_replica()
+    low = a_model_row("low")
+    served.update(actor=ACTOR, model=low, priority_class="opportunistic", replicas=3)
+    tick()
+    assert Replica.objects.filter(model=low).count() == 3
+    served.update(actor=ACTOR, model=row.model, priority_class="critical")
+    with pytest.raises(Refused, match="cannot have 50 replicas now") as refused:
+        standing.scale(actor=ACTOR, model=row.model, replicas=50)
+    placeable = refused.value.extra["placeable"]
+    assert 5 <= placeable <= 8  # those of the other model are counted in
+    assert standing.scale(actor=ACTOR, model=row.model, replicas=placeable).replicas == placeable
+
+
 def test_a_min_is_vetted_whoever_sets_it() -> None:
     _, row = a_ready_replica()
     model = row.model
