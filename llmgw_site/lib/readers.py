@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from urllib.parse import urlsplit
 
 
@@ -122,6 +123,13 @@ def addresses(value: str) -> tuple[str, ...]:
 
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s*]+|\*")
+
+
+def networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(item) for item in names(value))
+    except ValueError:
+        raise ValueError("write addresses or networks such as 10.0.0.1 or 10.0.0.0/8, separated by commas") from None
 
 
 def origins(value: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ class Variables:
         "",
         readers.url("http", "https"),
         "Address at which people reach the client listener, if it is not http://HOST:PORT; needed for the console behind a proxy.",
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = _setting(
+        "LLMGW_TRUSTED_PROXIES",
+        "",
+        readers.networks,
+        "Addresses or networks of your own proxies before the client listener, comma-separated: whom they name in X-Forwarded-For is "
+        "who tries to sign in to the console.",
     )
     database_url: str = _setting(
         "DATABASE_URL",

@@ -1,7 +1,8 @@
 """Hands requests and websockets to `web` over its unix socket, streaming both ways.
 
-`web` sees the original Host (`web` on the node listener, whose name is no business of the console's), and `x-forwarded-for`, `-proto`, `-host` and `x-llmgw-listener` as set here: whatever a
-client sends of these is dropped, as are all `x-llmgw-*` on the client listener (nodes use them among themselves) and
+`web` sees the original Host (`web` on the node listener, whose name is no business of the console's), and `x-forwarded-for`,
+`-proto`, `-host` and `x-llmgw-listener` as set here: whatever a client sends of these is dropped (but whom a proxy of
+LLMGW_TRUSTED_PROXIES heard), as are all `x-llmgw-*` on the client listener (nodes use them among themselves) and
 names with an underscore, which Django would read as if they had a hyphen.
 When `web` is down only its own pages are: 503 with Retry-After, JSON under /api, else a small page.
 """
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
 from llmgw_site.lib.logs import event
+from routing.domain import forwarded
 from routing.gateway.answers import send_refusal, send_whole
 from routing.gateway.upstream import Headers, Target, TooSlow, Upstream, UpstreamError
 from routing.gateway.web_socket import relay
@@ -69,6 +71,7 @@ class WebProxy:
         self._upstream = upstream
         self._listener = listener
         self._max_body = max_body or config.max_body
+        self._trusted = config.trusted_proxies if listener == CLIENT else ()
         self._target = Target("web", 80, uds=str(config.web_socket))
         public = urlsplit(config.public_url)
         self._public_host = public.netloc.encode().lower()
@@ -86,12 +89,14 @@ class WebProxy:
 
     def _headers(self, scope: Any) -> Headers:
         """What `web` is sent: the client's headers without those that are not its business, and ours."""
-        kept, host, named = [], b"", frozenset[bytes]()
+        kept, host, named, heard = [], b"", frozenset[bytes](), list[str]()
         for name, value in scope["headers"]:
             if name == b"host":
                 host = value
             elif name == b"connection":
                 named = frozenset(part.strip().lower() for part in value.split(b","))
+            elif name == b"x-forwarded-for":
+                heard.append(value.decode("latin-1"))
         for name, value in scope["headers"]:
             ours = name.startswith((b"x-forwarded-", b"x-llmgw-listener")) or b"_" in name
             internal = self._listener == CLIENT and name.startswith(b"x-llmgw-")
@@ -100,9 +105,9 @@ class WebProxy:
         scheme = b"https" if scope["scheme"] in ("https", "wss") else b"http"
         if self._public_host and host.lower() == self._public_host:
             scheme = self._public_scheme  # a TLS proxy of the operator's stands before us
-        client = scope.get("client")
+        peer = scope["client"][0] if scope.get("client") else "unknown"
         kept += [
-            (b"x-forwarded-for", client[0].encode() if client else b"unknown"),
+            (b"x-forwarded-for", forwarded.client(peer, heard, self._trusted).encode()),
             (b"x-forwarded-proto", scheme),
             (b"x-forwarded-host", host),
             (b"x-llmgw-listener", self._listener.encode()),

@@ -164,6 +164,16 @@ async def test_the_operators_tls_proxy_is_believed_for_the_public_address_only(t
             assert app.headers()["x-forwarded-proto"] == scheme
 
 
+@pytest.mark.parametrize(("listener", "told"), [(CLIENT, "203.0.113.1"), (NODE, "127.0.0.1")])
+async def test_whom_a_trusted_proxy_heard_is_who_asks(tmp_path: Path, listener: str, told: str) -> None:
+    """Tries to sign in are counted by address: behind the operator's proxy everybody would have the proxy's."""
+    config, app = configured(tmp_path, TRUSTED_PROXIES="127.0.0.1"), Echo()
+    async with web(config, app), proxied(config, listener) as port, connected(port) as client:
+        await client.send(b"GET / HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 6.6.6.6, 203.0.113.1\r\n\r\n")
+        await client.response()
+        assert app.headers()["x-forwarded-for"] == told
+
+
 async def test_on_the_node_listener_the_signature_passes_and_the_listener_is_named(tmp_path: Path) -> None:
     config, app = configured(tmp_path), Echo()
     async with web(config, app), proxied(config, NODE) as port, connected(port) as client:
