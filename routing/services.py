@@ -21,6 +21,7 @@ from catalog import selectors as catalog
 from catalog.domain.budgets import Span, Standing, moved, span, standing
 from catalog.models import Budget
 from catalog.services import budgets, keys, limits, providers
+from catalog.services.access import EVERYWHERE, Reach
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
 from cluster.domain.modules import Module, ModuleState
@@ -262,9 +263,9 @@ class BudgetNow:
         return Decimal(self.spent).scaleb(-6)
 
 
-def budgets_now(now: datetime) -> list[BudgetNow]:
-    """Every budget, in the order of the tree. Two queries, and two for each begin of a period, however many there are."""
-    every = budgets.ordered(budgets.every())
+def budgets_now(now: datetime, held: Reach = EVERYWHERE) -> list[BudgetNow]:
+    """Every budget in reach, in the order of the tree. Two queries, and two for each begin of a period, however many there are."""
+    every = budgets.ordered(budgets.every(held))
     if not every:
         return []
     spans = {(row.period, row.zone): span(row.period, row.tz, now) for row in every}

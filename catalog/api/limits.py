@@ -12,7 +12,9 @@ from rest_framework.response import Response
 from catalog.api.serializers import Strict
 from catalog.models import Limit
 from catalog.models.limits import MOST
-from catalog.services import actors, limits
+from catalog.services import access, actors, limits
+
+SEE = "catalog.view_limit"
 
 
 def _figure(text: str) -> serializers.IntegerField:
@@ -52,26 +54,28 @@ class Limits(viewsets.GenericViewSet[Any]):
     serializer_class = LimitOut
     lookup_url_kwarg = "ref"
     needs: ClassVar[dict[str, tuple[str, ...]]] = {"update": ("catalog.add_limit", "catalog.change_limit")}
+    in_scopes = frozenset({"list", "retrieve", "update", "destroy"})
 
     def list(self, request: Request) -> Response:
         """What has a limit, in the order of the tree."""
-        rows = self.paginate_queryset(limits.shown())  # type: ignore[arg-type]
+        rows = self.paginate_queryset(limits.shown(access.reach(request.user, SEE)))  # type: ignore[arg-type]
         return self.get_paginated_response(LimitOut(rows, many=True).data)
 
     @extend_schema(parameters=[_REF])
     def retrieve(self, request: Request, ref: str) -> Response:
-        return Response(LimitOut(limits.show(limits.find(ref))).data)
+        return Response(LimitOut(limits.show(limits.find_for(request.user, ref, see=SEE))).data)
 
     @extend_schema(parameters=[_REF], request=LimitIn)
     def update(self, request: Request, ref: str) -> Response:
         """Set a limit in place of the one there may be. It counts for the next request, within a second."""
         shape = LimitIn(data=request.data)
         shape.is_valid(raise_exception=True)
-        of = limits.find(ref)
+        of = limits.find_for(request.user, ref, see=SEE, change=self.needs["update"])
         limits.put(actor=actors.of_request(request), of=of, **shape.validated_data)
         return Response(LimitOut(limits.show(of)).data)
 
     @extend_schema(parameters=[_REF])
     def destroy(self, request: Request, ref: str) -> Response:
-        limits.remove(actor=actors.of_request(request), of=limits.find(ref))
+        of = limits.find_for(request.user, ref, see=SEE, change=("catalog.delete_limit",))
+        limits.remove(actor=actors.of_request(request), of=of)
         return Response(status=204)

@@ -36,6 +36,13 @@ IN_SCOPE: Paths = (
     ("organisation", "organisation"),
 )
 """Of what a project, or a team or organisation itself, has."""
+LIMITED: Paths = (
+    *IN_SCOPE,
+    ("project", "key__project"),
+    ("team", "key__project__team"),
+    ("organisation", "key__project__team__organisation"),
+)
+"""Of what a key, too, has: limits and budgets."""
 BELOW: Paths = (*IN_PROJECT[1:], ("organisation", "team__organisation"))
 """Of the same, of scopes strictly below one in reach: what a scope itself may have, says somebody above it."""
 
@@ -89,6 +96,9 @@ class Reach:
             if ids := self.of(kind):
                 found |= Q(**{f"{path}__in": ids})
         return rows.filter(found)
+
+
+EVERYWHERE = Reach(everywhere=True)
 
 
 def grants(user: Any) -> list[RoleGrant]:

@@ -10,7 +10,8 @@ from django.db.models import QuerySet
 
 from catalog.domain.budgets import Period, Span, Standing
 from catalog.models import ApiKey, Budget
-from catalog.services import events, limits, rows
+from catalog.services import access, events, limits, rows
+from catalog.services.access import EVERYWHERE, Reach
 from catalog.services.limits import Limited
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -54,9 +55,9 @@ def found(of: Limited, period: str) -> Budget:
     return row
 
 
-def every() -> QuerySet[Budget]:
-    """All that matter: those of revoked keys do not. One query with what they are of."""
-    every_row = Budget.objects.exclude(key__revoked_at__isnull=False).order_by("id")
+def every(held: Reach = EVERYWHERE) -> QuerySet[Budget]:
+    """All in reach that matter: those of revoked keys do not. One query with what they are of."""
+    every_row = held.of_rows(Budget.objects.all(), access.LIMITED).exclude(key__revoked_at__isnull=False).order_by("id")
     return every_row.select_related(
         "organisation", "team__organisation", "project__team__organisation", "key__project__team__organisation"
     )

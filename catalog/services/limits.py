@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
 
 from catalog import selectors
 from catalog.models import ApiKey, Limit, Organisation, Project, Team
-from catalog.services import rows
+from catalog.services import access, rows
+from catalog.services.access import EVERYWHERE, Reach
 from llmgw_site.lib.errors import Kind, Refused
 
 Limited = Organisation | Team | Project | ApiKey
@@ -64,17 +67,19 @@ def of_whom(of: Limited) -> Limit | None:
     return Limit.objects.filter(**{_column(of): of}).first()
 
 
-def find(ref: str) -> Limited:
-    """The organisation, team, project or key that is not revoked, by id, by name, or by `team:NAME`. Raises Refused."""
+def find(ref: str, held: Reach = EVERYWHERE) -> Limited:
+    """The organisation, team, project or key that is not revoked, by id, by name, or by `team:NAME`, of those in reach.
+    Raises Refused."""
     kind, colon, name = ref.partition(":")
-    keys: QuerySet[ApiKey] = selectors.keys().filter(revoked_at__isnull=True)
+    scopes = {name: held.of_rows(rows, paths) for name, (rows, paths) in _scopes().items()}
+    keys: QuerySet[ApiKey] = held.of_rows(selectors.keys().filter(revoked_at__isnull=True), access.IN_PROJECT)
     if colon and kind == "key":
         return selectors.find(keys, name, noun="key")
     key = None if "\x00" in ref else keys.filter(pk=ref).first()
     if key is not None:
         return key
     try:
-        scope: Limited = selectors.find_scope(ref)
+        scope: Limited = selectors.find_scope(ref, scopes)
         return scope
     except Refused as refused:
         if refused.kind is not Kind.NOT_FOUND or colon:
@@ -88,9 +93,21 @@ def find(ref: str) -> Limited:
         raise Refused(Kind.NOT_FOUND, "not_found", text) from None
 
 
-def shown(rows_: QuerySet[Limit] | None = None) -> tuple[LimitRow, ...]:
-    """Every limit, in the order of the tree; those of revoked keys are of no use any more and left out. One query."""
-    found = (Limit.objects.all() if rows_ is None else rows_).exclude(key__revoked_at__isnull=False)
+def find_for(user: Any, ref: str, *, see: str, change: Collection[str] = ()) -> Limited:
+    """The same for somebody who has to hold `change` for a scope above it, or for a key's project: how much a scope may use is
+    said by somebody above it. What they may neither see nor change is as if it were not there. Raises Refused."""
+    held = access.reach(user, see)
+    for permission in change:
+        held |= access.reach(user, permission)
+    of = find(ref, held)
+    for permission in change:
+        access.require(user, permission, of.project if isinstance(of, ApiKey) else of, below=not isinstance(of, ApiKey))
+    return of
+
+
+def shown(held: Reach = EVERYWHERE) -> tuple[LimitRow, ...]:
+    """Every limit in reach, in the order of the tree; those of revoked keys are of no use any more and left out. One query."""
+    found = held.of_rows(Limit.objects.all(), access.LIMITED).exclude(key__revoked_at__isnull=False)
     every = found.select_related(
         "organisation", "team__organisation", "project__team__organisation", "key__project__team__organisation"
     )
@@ -105,10 +122,14 @@ def show(of: Limited) -> LimitRow:
     return _row(row)
 
 
-def paths() -> tuple[tuple[str, str], ...]:
-    """Id and path of everything that could have a limit, in the order of the tree. Four queries."""
-    every: list[Limited] = [*selectors.organisations(), *selectors.teams(), *selectors.projects()]
-    every += selectors.keys().filter(revoked_at__isnull=True)
+def paths(held: Reach = EVERYWHERE) -> tuple[tuple[str, str], ...]:
+    """Id and path of everything below what is in reach, and so could be given a limit, in the order of the tree. Four queries."""
+    every: list[Limited] = [
+        *(selectors.organisations() if held.everywhere else ()),
+        *held.of_rows(selectors.teams(), access.TEAMS[1:]),
+        *held.of_rows(selectors.projects(), access.PROJECTS[1:]),
+    ]
+    every += held.of_rows(selectors.keys().filter(revoked_at__isnull=True), access.IN_PROJECT)
     return tuple(sorted(((of.pk, " / ".join(path(of))) for of in every), key=lambda pair: (pair[1], pair[0])))
 
 
@@ -131,6 +152,14 @@ def path(of: Limited) -> tuple[str, ...]:
 def _row(limit: Limit) -> LimitRow:
     of = limit.of
     return LimitRow(limit=limit, kind=kind(of), id=of.pk, name=of.name, path=path(of))
+
+
+def _scopes() -> dict[str, tuple[QuerySet[Any], access.Paths]]:
+    return {
+        "organisation": (selectors.organisations(), access.ORGANISATIONS),
+        "team": (selectors.teams(), access.TEAMS),
+        "project": (selectors.projects(), access.PROJECTS),
+    }
 
 
 def _column(of: Limited) -> str:

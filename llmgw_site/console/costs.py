@@ -57,6 +57,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     by_day = selectors.report(rows, ["day"])
     total = reports.total(by_day)
     tables = [(kind, title, selectors.report(rows, [kind])) for kind, title in TABLES]
+    held = scoped.reach(request.user, "catalog.view_budget")
     context: dict[str, Any] = {
         "days": days,
         "choices": [(n, "a year" if n == 365 else f"{n} days") for n in DAYS],
@@ -67,7 +68,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "last": until - timedelta(days=1),
         "tables": [(title, _table(kind, found, total), max(0, len(found) - MOST)) for kind, title, found in tables],
         "csv": "/api/v1/usage/report?" + urlencode({"by": FINEST[days], "since": since, "until": until, "as": "csv"}),
-        "budgets": _budgets() if request.user.has_perm("catalog.view_budget") else None,  # type: ignore[union-attr]
+        "budgets": _budgets(held) if held.anywhere else None,
     }
     return access.show(request, "console/costs.html", "Usage and costs", **context)
 
@@ -151,8 +152,8 @@ def _table(kind: str, rows: list[dict[str, Any]], total: dict[str, int]) -> list
     ]
 
 
-def _budgets() -> list[dict[str, Any]]:
-    found = services.budgets_now(datetime.now(UTC))
+def _budgets(held: scoped.Reach) -> list[dict[str, Any]]:
+    found = services.budgets_now(datetime.now(UTC), held)
     looks = {"ok": "ok", "warned": "warn", "spent": "bad"}
     words = {"ok": "ok", "warned": "nearly spent", "spent": "spent"}
     return [

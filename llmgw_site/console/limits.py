@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
+from catalog.services import access as scoped
 from catalog.services import actors
 from catalog.services import limits as service
 from llmgw_site.console import access
@@ -22,25 +23,31 @@ FIELDS = (
 )
 
 
-@access.page(*MAY_SEE_LIMITS)
+@access.page(*MAY_SEE_LIMITS, in_scopes=True)
 @require_http_methods(["GET", "HEAD"])
 def index(request: HttpRequest) -> HttpResponse:
-    """All that has a limit, in the order of the tree."""
-    may_change = request.user.has_perms(MAY_CHANGE_LIMITS)  # type: ignore[union-attr]
+    """All in reach that has a limit, in the order of the tree."""
+    rows = service.shown(scoped.reach(request.user, MAY_SEE_LIMITS[0]))
+    changes = scoped.reach(request.user, MAY_CHANGE_LIMITS[1])
+    places = service.paths(changes)
+    ids = {place for place, _ in places}
     context = {
-        "rows": [{"row": row, "depth": len(row.path) - 1, "path": " / ".join(row.path)} for row in service.shown()],
-        "places": service.paths() if may_change else (),
-        "may_change": may_change,
+        "rows": [
+            {"row": row, "depth": len(row.path) - 1, "path": " / ".join(row.path), "may_change": row.id in ids}
+            for row in rows
+        ],
+        "places": places,
+        "may_change": changes.anywhere,
     }
     return access.show(request, "console/limits.html", "Limits", **context)
 
 
-@access.page(*MAY_SEE_LIMITS, *MAY_CHANGE_LIMITS)
+@access.page(*MAY_SEE_LIMITS, *MAY_CHANGE_LIMITS, in_scopes=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def change(request: HttpRequest) -> HttpResponse:
     """The form of one, `?of=`; a refusal is shown above the form as it was filled in."""
     try:
-        of = service.find(request.GET.get("of", ""))
+        of = _found(request)
     except Refused as refusal:
         messages.error(request, f"{refusal.message} ({refusal.code})")
         return redirect("console:limits")
@@ -77,17 +84,21 @@ def change(request: HttpRequest) -> HttpResponse:
     return answer
 
 
-@access.page(*MAY_SEE_LIMITS, *MAY_CHANGE_LIMITS)
+@access.page(*MAY_SEE_LIMITS, *MAY_CHANGE_LIMITS, in_scopes=True)
 @require_POST
 def remove(request: HttpRequest) -> HttpResponse:
     """Limit it no longer."""
     try:
-        of = service.find(request.GET.get("of", ""))
+        of = _found(request)
         service.remove(actor=actors.of_request(request), of=of)
         messages.success(request, f"{of.name} has no limit any more.")
     except Refused as refusal:
         messages.error(request, f"{refusal.message} ({refusal.code})")
     return redirect("console:limits")
+
+
+def _found(request: HttpRequest) -> service.Limited:
+    return service.find_for(request.user, request.GET.get("of", ""), see=MAY_SEE_LIMITS[0], change=MAY_CHANGE_LIMITS)
 
 
 def _shown(value: int | None) -> str:

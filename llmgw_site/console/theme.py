@@ -114,7 +114,10 @@ _NAVIGATION: list[dict[str, Any]] = [
             _rows("Teams", "group", "catalog.team"),
             _rows("Organisations", "corporate_fare", "catalog.organisation"),
             _page("Quotas", "pie_chart", "console:quotas", *MAY_SEE_QUOTAS),
-            _page("Limits", "speed", "console:limits", *MAY_SEE_LIMITS),
+            {
+                **_page("Limits", "speed", "console:limits", *MAY_SEE_LIMITS),
+                "permission": _can_somewhere(*MAY_SEE_LIMITS),
+            },
             _rows("Admin tokens", "badge", "catalog.admintoken"),
         ],
     },

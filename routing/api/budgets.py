@@ -13,10 +13,12 @@ from rest_framework.response import Response
 from catalog.domain.budgets import Period
 from catalog.models import Budget
 from catalog.models.budgets import MOST
-from catalog.services import actors, budgets, limits
+from catalog.services import access, actors, budgets, limits
 from cluster import selectors as cluster
 from routing import services
 from routing.api.serializers import Strict
+
+SEE = "catalog.view_budget"
 
 
 class BudgetIn(Strict):
@@ -74,28 +76,30 @@ class Budgets(viewsets.GenericViewSet[Any]):
     queryset = Budget.objects.order_by("id")
     serializer_class = BudgetOut
     needs: ClassVar[dict[str, tuple[str, ...]]] = {"update": ("catalog.add_budget", "catalog.change_budget")}
+    in_scopes = frozenset({"list", "retrieve", "update", "destroy"})
 
     def list(self, request: Request) -> Response:
         """What has a budget, in the order of the tree."""
-        rows = self.paginate_queryset(_shown())  # type: ignore[arg-type]
+        rows = self.paginate_queryset(_shown(access.reach(request.user, SEE)))  # type: ignore[arg-type]
         return self.get_paginated_response(BudgetOut(rows, many=True).data)
 
     @extend_schema(parameters=_AT)
     def retrieve(self, request: Request, ref: str, period: str) -> Response:
-        return self._one(limits.find(ref), period)
+        return self._one(limits.find_for(request.user, ref, see=SEE), period)
 
     @extend_schema(parameters=_AT, request=BudgetIn)
     def update(self, request: Request, ref: str, period: str) -> Response:
         """Set a budget. Nodes go by it seconds later."""
         shape = BudgetIn(data=request.data)
         shape.is_valid(raise_exception=True)
-        of = limits.find(ref)
+        of = limits.find_for(request.user, ref, see=SEE, change=self.needs["update"])
         budgets.put(actor=actors.of_request(request), of=of, period=period, **shape.validated_data)
         return self._one(of, period)
 
     @extend_schema(parameters=_AT)
     def destroy(self, request: Request, ref: str, period: str) -> Response:
-        budgets.remove(actor=actors.of_request(request), of=limits.find(ref), period=period)
+        of = limits.find_for(request.user, ref, see=SEE, change=("catalog.delete_budget",))
+        budgets.remove(actor=actors.of_request(request), of=of, period=period)
         return Response(status=204)
 
     def _one(self, of: limits.Limited, period: str) -> Response:
@@ -103,7 +107,7 @@ class Budgets(viewsets.GenericViewSet[Any]):
         return Response(BudgetOut(next(item for item in _shown() if item["row"] == row.pk)).data)
 
 
-def _shown() -> list[dict[str, Any]]:
+def _shown(held: access.Reach = access.EVERYWHERE) -> list[dict[str, Any]]:
     now = cluster.from_unix(cluster.database_now())
     return [
         {
@@ -119,5 +123,5 @@ def _shown() -> list[dict[str, Any]]:
             "resets_at": item.span.end,
             **{name: getattr(item.row, name) for name in ("period", "amount", "zone", "hard", "warn_at")},
         }
-        for item in services.budgets_now(now)
+        for item in services.budgets_now(now, held)
     ]

@@ -9,7 +9,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from catalog.models import Event, Limit
-from catalog.services import keys, scopes
+from catalog.services import keys, roles, scopes
+from tests.rows import a_user
 
 pytestmark = pytest.mark.django_db
 PATH = "/api/v1/limits"
@@ -75,3 +76,39 @@ def test_setting_one_needs_both_permissions(client: Client, tree: Any) -> None:
         assert put(client, "acme", {"parallel": 1}).status_code == 403
     user.user_permissions.add(Permission.objects.get(codename="change_limit"))
     assert put(client, "acme", {"parallel": 1}).status_code == 200
+
+
+@pytest.mark.parametrize(("what", "body"), [("limits", {"parallel": 3}), ("budgets", {"amount": "5"})])
+def test_roles_of_scopes_see_what_is_in_them_and_set_what_is_below(
+    client: Client, tree: Any, what: str, body: Any
+) -> None:
+    """How much a scope may use is said by somebody above it; what is elsewhere is as if it were not there."""
+    organisation, team, project, key = tree
+    other = keys.issue(
+        actor="t", project=scopes.create_project(actor="t", team=scopes.create_team(
+            actor="t", organisation=organisation, name="else"), name="shop"), name="ci",
+    )[0]  # fmt: skip
+    more = "/day" if what == "budgets" else ""
+
+    def path(row: Any) -> str:
+        return f"/api/v1/{what}/{row.pk}{more}"
+
+    def ask(row: Any) -> int:
+        return client.put(path(row), body, content_type="application/json").status_code
+
+    client.force_login(a_user("root", superuser=True))
+    assert [ask(row) for row in (organisation, team, project, key, other)] == [200] * 5
+    client.force_login(ann := a_user("ann"))
+    assert client.get(f"/api/v1/{what}").status_code == 403
+    grant = roles.give(actor="t", user=ann, role="viewer", scope=team)
+    listed = client.get(f"/api/v1/{what}").json()["results"]
+    assert [row["id"] for row in listed] == [team.pk, project.pk, key.pk]
+    assert [client.get(path(row)).status_code for row in (team, key, organisation, other)] == [200, 200, 404, 404]
+    assert client.get(f"/api/v1/{what}/key:ci{more}").json()["id"] == key.pk  # the other one is not there
+    assert [ask(row) for row in (team, project, key, other)] == [403, 403, 403, 403]
+    roles.take(actor="t", grant=grant)
+    roles.give(actor="t", user=ann, role="admin", scope=team)
+    assert [ask(row) for row in (team, project, key, organisation, other)] == [403, 200, 200, 404, 404]
+    assert client.delete(path(team)).status_code == 403
+    assert client.delete(path(other)).status_code == 404
+    assert client.delete(path(key)).status_code == 204

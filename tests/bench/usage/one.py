@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import orjson
@@ -68,7 +69,7 @@ def _reports(size: Any, now: datetime) -> dict[str, float]:
         "console, a year": ("root", "/admin/usage?days=365"),
         "console, a year, for a member of one team": ("ann", "/admin/usage?days=365"),
     }
-    return {name: _median(lambda who=who, path=path: _get(clients[who], path)) for name, (who, path) in paths.items()}  # type: ignore[misc]
+    return {name: _median(partial(_get, clients[who], path)) for name, (who, path) in paths.items()}
 
 
 def _get(client: Any, path: str) -> None:
@@ -98,15 +99,12 @@ def _records(now: datetime) -> dict[str, Any]:
         ]
 
     def store(name: str, at: datetime) -> tuple[float, float]:
-        took = [
-            _seconds(lambda batch=batch: services.store_usage(node_id="n", records=batch))
-            for batch in batches(name, at)
-        ]  # type: ignore[misc]
+        took = [_seconds(partial(services.store_usage, node_id="n", records=batch)) for batch in batches(name, at)]
         return sum(took), max(took)
 
     store("warm", now)
     with_sums, slowest = store("with", now)
-    roll_up, services._roll_up = services._roll_up, lambda _: None
+    roll_up, services._roll_up = services._roll_up, lambda fresh: None
     without, _ = store("without", now)
     for n in range(4):
         store(f"old{n}", now - timedelta(days=500))

@@ -69,6 +69,7 @@ def test_who_sees_one_project_sees_no_more(client: Client, key: object) -> None:
     text = text_of(client, "/admin/usage")
     assert "m1 2" in text
     assert "key_gone" not in text
+    assert "of 10.00 USD" in text  # the budget of a key in it
     assert client.get("/admin/requests/req-1").status_code == 200
     assert client.get("/admin/requests/req-2").status_code == 404
     client.force_login(a_user("bob"))

@@ -10,8 +10,9 @@ import pytest
 from django.test import Client
 
 from catalog.models import Event, Limit
-from catalog.services import keys, limits, scopes
+from catalog.services import keys, limits, roles, scopes
 from tests.llmgw_site.console.conftest import Person
+from tests.rows import a_user
 
 PAGE = "/admin/limits"
 
@@ -91,3 +92,19 @@ def test_who_may_only_look_sees_no_form(person: Person, tree: Any) -> None:
     assert "Choose what to limit" not in text
     assert client.get(f"{PAGE}/set?of={tree[0].pk}").status_code == 403
     assert client.post(f"{PAGE}/remove?of={tree[0].pk}").status_code == 403
+
+
+def test_an_admin_of_a_team_sees_its_limits_and_sets_those_below(client: Client, tree: Any) -> None:
+    organisation, team, project, _ = tree
+    for of in (organisation, team, project):
+        limits.put(actor="t", of=of, parallel=7)
+    client.force_login(ann := a_user("ann"))
+    assert client.get(PAGE).status_code == 403
+    roles.give(actor="t", user=ann, role="admin", scope=team)
+    text = text_of(client)
+    assert "search team acme / search no limit no limit 7 web" in text  # no button: that is said by somebody above
+    assert "web project acme / search / web no limit no limit 7 Change Remove" in text
+    assert client.post(f"{PAGE}/set?of={project.pk}", {"parallel": "3"}).status_code == 302
+    assert Limit.objects.get(project=project).parallel == 3
+    assert "permission_denied" in text_of(client, f"{PAGE}/set?of={team.pk}")
+    assert "not_found" in text_of(client, f"{PAGE}/set?of={organisation.pk}")

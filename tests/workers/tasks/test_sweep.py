@@ -108,8 +108,8 @@ def test_much_of_one_thing_keeps_nothing_else_from_being_forgotten(monkeypatch: 
         return forget
 
     clock = [0.0]
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(sweep.time, "sleep", pauses.append)
+    monkeypatch.setattr("workers.tasks.sweep.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("workers.tasks.sweep.time.sleep", pauses.append)
     monkeypatch.setattr(services, "prune_usage", endless("usage", 1.0))
     monkeypatch.setattr(services, "prune_rollups", endless("rollups", 0.125))
     sweep.prune_usage()
