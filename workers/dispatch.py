@@ -47,10 +47,12 @@ def job_opened(*, job_id: str, **kwargs: Any) -> None:
 
 @receiver(catalogue_changed)
 def catalogue_is_new(*, subject_kind: str = "", **kwargs: Any) -> None:
-    """Keys and models reach the nodes at once; placement follows by itself. Weights are fetched, or removed, at once."""
+    """Keys and models reach the nodes at once; placement follows by itself. Weights are fetched, or removed, at once: who may ask
+    for what does not change with them, so that nobody who adds some waits until that is put together."""
     if subject_kind == "version":
         _nudge_some(mirror.data_nodes())
-    publish_snapshot()
+    else:
+        publish_snapshot()
     look_soon()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -16,6 +17,8 @@ STEP = 8 * MIB
 """Bytes of the first piece, and the most of a later one."""
 MAX_READ = 72 * MIB
 """A header may have 64 MiB."""
+DEADLINE = 60.0
+"""Seconds for one piece: bytes that come one by one, each in time, are no progress."""
 TOTAL = re.compile(r"bytes (?P<start>[0-9]{1,20})-(?P<end>[0-9]{1,20})/(?P<total>[0-9]{1,20})")
 
 
@@ -64,7 +67,7 @@ class RemoteFile:
 
     def _more(self, end: int) -> None:
         """Bytes up to before `end`. A server that ignores ranges begins at the start: no more than is wanted is read."""
-        start = self._have
+        start, deadline = self._have, time.monotonic() + DEADLINE
         repository, commit, path = self._where
         with self._registry.opened(repository, commit, path, start=start, end=end) as response:
             skip = start
@@ -82,6 +85,10 @@ class RemoteFile:
                     self._kept += taken[: end - self._have]
                     if self._have >= end:
                         return
+                    if time.monotonic() > deadline:
+                        brought = f"{format_bytes(self._have - start)} of {format_bytes(end - start)} of {path} came in {DEADLINE:.0f} s"
+                        text = f"{brought}: ask again when the registry, or the way to it, is faster"
+                        raise Refused(Kind.UPSTREAM, "registry_unreachable", text, retry_after=1.0)
             except httpx.HTTPError as error:
                 if self._have == start:
                     text = f"the registry broke off while {path} was read ({type(error).__name__}): it is asked again"

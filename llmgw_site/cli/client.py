@@ -109,10 +109,15 @@ def _is_address(url: str) -> bool:
         return False
 
 
+CONNECT, LOOK, ANSWER = 5.0, 30.0, 130.0
+"""Seconds: to reach the server, for what it shows, and for what it does: it may ask a registry first, and says itself after 120 s that
+it was too slow."""
+
+
 class Api:
     """The admin API. Paths are relative to `/api/v1/`; answers are decoded JSON, None for an empty one."""
 
-    def __init__(self, target: Target, *, timeout: float = 30.0) -> None:
+    def __init__(self, target: Target) -> None:
         import httpx  # heavy; only commands that call the server pay for it
 
         self.target = target
@@ -120,7 +125,7 @@ class Api:
             self._http = httpx.Client(
                 base_url=f"{target.url}/api/v1/",
                 headers={"authorization": f"Bearer {target.token}", "accept": "application/json"},
-                timeout=timeout,
+                timeout=httpx.Timeout(LOOK, connect=CONNECT),
                 trust_env=False,
                 verify=not target.url.lower().startswith("http:"),  # certificates would be read for nothing
             )
@@ -188,8 +193,19 @@ class Api:
         import httpx
 
         kept = {key: value for key, value in (params or {}).items() if value is not None}
+        patience = LOOK if method == "GET" else ANSWER
         try:
-            response = self._http.request(method, path.lstrip("/"), params=kept or None, json=body)
+            response = self._http.request(
+                method,
+                path.lstrip("/"),
+                params=kept or None,
+                json=body,
+                timeout=httpx.Timeout(patience, connect=CONNECT),
+            )
+        except httpx.ReadTimeout:
+            text = f"{self.target.url} took the request and gave no answer within {patience:g} s"
+            more = "" if method == "GET" else "; it may have been carried out, so look before sending it again"
+            raise CliError(ExitCode.UNREACHABLE, f"{text}{more}: the log of `web` may say why") from None
         except httpx.HTTPError as error:
             raise CliError(
                 ExitCode.UNREACHABLE,

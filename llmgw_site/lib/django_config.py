@@ -17,6 +17,13 @@ def allowed_hosts(config: Config) -> list[str]:
     return [urlsplit(config.public_url).hostname or "", "localhost", "127.0.0.1", "[::1]", "web"]
 
 
+_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""What libpq is told: nobody waits for ever for a server that is stopped or cut off."""
+_LOCKS = "-c lock_timeout=20s -c idle_in_transaction_session_timeout=60s"
+"""What each session asks of the server: a process that was stopped in the middle of a transaction holds up nobody for longer than
+the first, as with SQLite, and loses its locks after the second. No transaction of ours waits for anything but the database."""
+
+
 def database(config: Config) -> dict[str, Any]:
     """Django's DATABASES entry: PostgreSQL through psycopg's pool, or SQLite in WAL with IMMEDIATE transactions."""
     url = urlsplit(config.database_url)
@@ -29,7 +36,12 @@ def database(config: Config) -> dict[str, Any]:
             "PASSWORD": unquote(url.password or ""),
             "HOST": options.pop("host", url.hostname or ""),
             "PORT": str(url.port or ""),
-            "OPTIONS": {"pool": {"min_size": 0, "max_size": 8, "timeout": 10}, **options},
+            "OPTIONS": {
+                "pool": {"min_size": 0, "max_size": 8, "timeout": 10},
+                **_PATIENCE,
+                **options,
+                "options": f"{_LOCKS} {options.get('options', '')}".strip(),
+            },
         }
     path = Path(unquote(url.path)) if config.database_url else config.data / "llmgw.sqlite3"
     return {

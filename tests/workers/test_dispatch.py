@@ -90,6 +90,17 @@ def test_a_revoked_key_is_out_of_the_snapshot_at_once(sent: list[Any], django_ca
 
 
 @pytest.mark.django_db
+def test_weights_that_are_to_be_fetched_make_no_snapshot(
+    sent: list[Any], django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who adds some would wait until all that clients may ask for is put together, and for the lock that it is published under."""
+    monkeypatch.setattr(dispatch, "publish_snapshot", lambda: pytest.fail("published"))
+    with django_capture_on_commit_callbacks(execute=True):
+        a_version()
+    assert sent[-1] == ("workers.tasks.reconcile.reconcile", ())
+
+
+@pytest.mark.django_db
 def test_only_a_heartbeat_with_news_wakes_the_reconciler(
     sent: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:

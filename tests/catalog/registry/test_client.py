@@ -292,5 +292,17 @@ def test_a_slow_answer_ends_within_the_deadline(hub: Hub, registry: Registry, mo
     assert time.monotonic() - began < 30
 
 
+def test_a_file_that_comes_in_drops_ends_within_the_deadline(
+    hub: Hub, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catalog.registry.ranges.DEADLINE", 0.0)
+    hub.faults.ignore_range = True  # all of it comes, in many pieces
+    far = RemoteFile(registry, "org/tiny", "main", "sub dir/a b.gguf", size=len(BIG))
+    with pytest.raises(Refused) as refused:
+        far.read(len(BIG) - 100, 50)
+    assert code_of(refused) == "registry_unreachable"
+    assert "came in 0 s" in refused.value.message
+
+
 def test_a_refusal_shows_a_hundred_characters_of_a_host_at_most() -> None:
     assert len(client._bad("http://" + "a" * 5000, "it leads to an address that is none").message) < 250

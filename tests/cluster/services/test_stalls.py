@@ -168,3 +168,11 @@ def stand_still_before_each_query(world: World, stall: Callable[[], None]) -> No
         assert set(world.seen) == {NodeState.ONLINE}, f"query {number} of {queries}"
     after = Replica.objects.get()
     assert (after.id, after.generation, after.state) == (before.id, before.generation, "ready")
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="on SQLite the settings' timeout does it")
+def test_nobody_waits_for_ever_for_a_process_that_was_stopped_while_it_held_a_lock() -> None:
+    with connection.cursor() as cursor:
+        for name, value in (("lock_timeout", "20s"), ("idle_in_transaction_session_timeout", "1min")):
+            cursor.execute(f"SHOW {name}")
+            assert cursor.fetchone() == (value,)

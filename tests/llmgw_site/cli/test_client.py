@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,21 @@ def test_nobody_there_is_unreachable_and_says_where_the_address_came_from() -> N
     with pytest.raises(CliError, match=r"llmgw up.*came from a test") as caught:
         Api(Target(f"http://127.0.0.1:{free_port()}", "t", "a test")).get("status")
     assert caught.value.code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize(("method", "words"), [("get", "within 0.1 s: the log"), ("post", "may have been carried out")])
+def test_a_server_that_is_stopped_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, method: str, words: str
+) -> None:
+    monkeypatch.setattr(client, "LOOK", 0.1)
+    monkeypatch.setattr(client, "ANSWER", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as stopped,  # the system takes connections, and nobody answers
+        pytest.raises(CliError, match="took the request and gave no answer") as caught,
+    ):
+        getattr(Api(Target(f"http://127.0.0.1:{stopped.getsockname()[1]}", "t", "a test")), method)("mirror")
+    assert caught.value.code == ExitCode.UNREACHABLE
+    assert words in str(caught.value)
 
 
 def test_find_goes_by_id_then_by_name_and_lists_what_there_is(server: Server, api: Api) -> None:

@@ -126,6 +126,15 @@ def test_a_postgresql_address_is_taken_apart() -> None:
     assert entry["OPTIONS"]["pool"]
 
 
+def test_nobody_waits_for_ever_for_a_database_or_for_who_holds_a_lock_there() -> None:
+    own = "options=-c%20work_mem%3D8MB&connect_timeout=3"
+    for query, told in (("", ""), (f"?{own}", " -c work_mem=8MB")):
+        options = django_config.database(load({"DATABASE_URL": f"postgresql://a@db/name{query}"}))["OPTIONS"]
+        assert options["options"] == "-c lock_timeout=20s -c idle_in_transaction_session_timeout=60s" + told
+        assert str(options["connect_timeout"]) == ("3" if query else "10")
+        assert options["keepalives_idle"]
+
+
 def test_a_public_address_narrows_the_names_that_are_answered_to_but_not_our_own_calls() -> None:
     assert django_config.allowed_hosts(load({})) == ["*"]
     hosts = django_config.allowed_hosts(load({"LLMGW_PUBLIC_URL": "https://llm.example.com/"}))
