@@ -184,7 +184,7 @@ def model_views() -> tuple[ModelView, ...]:
             provider_enabled=row.provider is None or row.provider.enabled,
             owner=row.project.name if row.project else "",
             facts=row.facts,
-            profiles=tuple(_profile_view(profile) for profile in row.usable_profiles),
+            profiles=tuple(profile_view(profile) for profile in row.usable_profiles),
             version_id=row.version_id or "",
             first=row.version.first if row.version else "",
             projector=row.version.projector if row.version else "",
@@ -212,7 +212,8 @@ def _adapter_view(row: Adapter) -> AdapterView:
     )
 
 
-def _profile_view(row: Profile) -> ProfileView:
+def profile_view(row: Profile) -> ProfileView:
+    """A profile as it is, or would be."""
     return ProfileView(
         profile_id=row.pk,
         name=row.name,

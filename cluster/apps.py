@@ -8,4 +8,4 @@ class ClusterConfig(AppConfig):
     verbose_name = "Cluster"
 
     def ready(self) -> None:
-        from cluster.services import standing  # noqa: F401
+        from cluster.services import fitting, standing  # noqa: F401

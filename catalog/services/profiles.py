@@ -11,6 +11,7 @@ from catalog.domain.facts import facts_from_dict
 from catalog.models import Model, Profile
 from catalog.models.fields import LABEL
 from catalog.services import rows
+from catalog.signals import profile_changing
 from llmgw_site.lib.errors import Kind, Refused
 
 FIELDS = frozenset(
@@ -54,7 +55,7 @@ def build(*, model: Model, name: str = "default", **fields: Any) -> Profile:
 
 def update(*, actor: str, profile: Profile, why: str = "", **changes: Any) -> Profile:
     """Change fields of a profile; replicas that run by it are replaced by the reconciler. What was measured of it as it
-    was is forgotten with that."""
+    was is forgotten with that. Raises Refused, also what the floors above have against it (`signals.profile_changing`)."""
     known(changes)
     changes = lists(changes)
     if any(changes[name] != getattr(profile, name) for name in _SHAPES & changes.keys()):
@@ -66,6 +67,7 @@ def update(*, actor: str, profile: Profile, why: str = "", **changes: Any) -> Pr
     if _NEEDS & changes.keys():
         vet_way(wanted, profile.model)
         vet_needs(wanted, profile.model)
+    profile_changing.send(sender=Profile, profile=profile, asked=wanted)
     message = f"profile {profile.name} of {profile.model.name} changed"
     return rows.change(profile, changes, actor=actor, message=message, why=why)
 

@@ -5,8 +5,9 @@ Each case has its file: `surplus` (3), `replacing` (4), `starting` (5), `waits` 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from cluster.domain import regroup, replacing, starting, surplus, waits
 from cluster.domain.claims import ended
@@ -55,12 +56,12 @@ def reconcile(world: World, now: float) -> Plan:
     order = _order(world.models)
     moments: list[Moment] = []
     while len(moments) < len(order):
-        turn, before = order[len(moments)], [item.model_id for item in order[: len(moments)]]
+        turn, done = order[len(moments)], len(moments)
         moments.append(draft.moment())
         model = draft.board.model(turn.model_id)  # others may have changed what is remembered of it
         if model is not None:
             _more(draft, model) if turn.more else _model(draft, model)
-        _again(draft, before, moments[-1])
+        _again(draft, islice(order, done), moments[-1])
         _undo(draft, moments)
     return draft.plan()
 
@@ -84,13 +85,16 @@ def _order(models: Iterable[ModelView]) -> list[_Turn]:
     return [turn for _, turn in sorted(found, key=lambda item: item[0])]
 
 
-def _again(draft: Draft, before: Collection[str], since: Moment) -> None:
+def _again(draft: Draft, turns: Iterable[_Turn], since: Moment) -> None:
     """Case 5 once more for models that have had their turn in this plan and of which room was taken since then, as a
     guarantee may have it of any class: else one of a lower class, whose turn comes, takes their next place. Where room is
     kept no longer, for all of them: more of it may be left than whoever took it needs."""
     taken, freed = since.taken, since.freed
+    if taken == len(draft.taken) and freed == draft.freed:
+        return  # nearly always: who had their turn before is not even listed
+    before = [turn.model_id for turn in turns]
     while taken < len(draft.taken) or freed < draft.freed:
-        whose = {item.loser for item in draft.taken[taken:]} if freed == draft.freed else before
+        whose = {item.loser for item in draft.taken[taken:]} if freed == draft.freed else set(before)
         taken, freed = len(draft.taken), draft.freed
         for model in [draft.board.model(key) for key in before if key in whose]:
             if model is not None and model.standing.parked_at is None:

@@ -39,7 +39,8 @@ def _due(draft: Draft, model: ModelView, replica: ReplicaView) -> bool:
         return False
     if outdated(model, replica) or model.restarts(replica) or model.standing.parked_at is not None:
         return False
-    return draft.now - replica.state_since >= pause(replica.attempt - replica.proven)
+    starts = max(replica.attempt - replica.proven, replica.wedged)
+    return draft.now - replica.state_since >= pause(starts)
 
 
 def _has_room(board: Board, replica: ReplicaView) -> bool:

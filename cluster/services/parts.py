@@ -21,7 +21,8 @@ from cluster.wire import ReplicaReport, Serve
 Reports = Mapping[str, tuple[ReplicaReport, dict[str, Any]]]
 """By the replica's id: what a node reports of it, and that as columns keep it."""
 _OF_PART = ("code", "message", "log_tail", "pid", "memory", "card_memory", "cpu")
-_OF_LEADER = ("pid", "port", "started_at", "ready_at", "context", "slots", "in_flight", "waiting", "last_used_at")
+_OF_LEADER = ("pid", "port", "started_at", "ready_at", "context", "slots", "in_flight", "waiting", "last_used_at",
+              "wedged")  # fmt: skip
 
 
 @dataclass(frozen=True)

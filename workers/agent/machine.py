@@ -127,7 +127,7 @@ class Machine:
             if before is None or (before.generation, before.run) != (item.generation, item.run):
                 # asked anew: what went wrong before does not count against it
                 replica.failures, replica.retry_at, replica.final, replica.ended = 0, 0.0, False, False
-                replica.wedged = 0
+                replica.wedged = replica.wedged if before and proof.goes_on(before.serve, item.serve) else 0
                 replica.attempt = replica.attempt if before and before.generation == item.generation else 0
                 if replica.process is None or replica.process.generation != item.generation:
                     replica.code = replica.message = replica.log_tail = ""

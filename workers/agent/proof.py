@@ -7,6 +7,9 @@ knows of it. One that works is neither asked nor judged, however long it takes. 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from cluster.wire import Serve
 from workers.agent.events import Verdict
 from workers.agent.state import Process, Rules
 
@@ -96,6 +99,13 @@ def _busy_patience(process: Process, rules: Rules) -> float | None:
     if load is None or not load.in_flight or load.patience is None or process.moved_at is None:
         return None
     return max(rules.deep_patience, load.patience)
+
+
+def goes_on(before: Serve, after: Serve) -> bool:
+    """Whether an engine that is asked for anew is the same once more: the parts of a replica over several nodes end and begin by
+    orders, each time to meet elsewhere, so that those that wedge in a row would never be counted."""
+    same = replace(before, master="", master_port=0, address="") == replace(after, master="", master_port=0, address="")
+    return after.nodes > 1 and same
 
 
 def wedged(process: Process, rules: Rules) -> bool:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from catalog.models import Event, Model
 from cluster import selectors
-from cluster.models import Node, Replica, ReplicaPart
+from cluster.models import ModelStanding, Node, Replica, ReplicaPart
 from cluster.services import labels, measuring
 from cluster.wire import CardReport, EngineBuild, Hardware, ReplicaReport, WantedReplica
 from llmgw_site.console.selectors.cluster import cluster
@@ -99,6 +99,26 @@ def test_they_begin_when_all_have_what_it_takes_and_are_ready_together(pair: tup
 def test_memory_is_that_of_the_node_that_has_most(pair: tuple[Member, Member]) -> None:
     ready(pair)
     assert (row().memory, row().card_memory) == (2 * GIB, 6 * GIB)
+
+
+def test_an_engine_over_several_nodes_that_gives_no_token_again_and_again_is_parked(
+    pair: tuple[Member, Member],
+) -> None:
+    """1. what its leader counts stands in the row, and counts as failed starts; 2. whatever the others say of their ends; 3. and no
+    other node's word undoes it; 4. parked, it begins anew no more."""
+    ready(pair)
+    alpha, beta = pair
+    beta.say("backoff", code="engine_died", message="Its leader is gone.")
+    for count in range(1, 6):
+        alpha.say("backoff", code="engine_wedged", message="No token.", wedged=count)
+        assert row().wedged == count  # 1, 2
+        beta.say("stopped")
+        assert row().wedged == count  # 3
+    tick()
+    assert ModelStanding.objects.get().parked_at is not None
+    Replica.objects.update(state_since=timezone.now() - timedelta(hours=1))
+    tick()
+    assert not Replica.objects.filter(run=True, generation__gt=1).exists()  # 4
 
 
 @pytest.mark.parametrize("dead", [0, 1])

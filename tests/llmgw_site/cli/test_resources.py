@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.models import Model, Profile
+from catalog.services import profiles
 from cluster.models import Measurement, Replica
 from cluster.selectors import database_now, world
 from cluster.wire import CardReport, Hardware, ReplicaReport
@@ -92,6 +93,42 @@ def test_a_replica_on_cards_shows_what_it_holds_of_each(llmgw: Llmgw) -> None:
     tick()
     (found,) = llmgw("model", "resources", "big", "--json").json["replicas"]
     assert found["cards"] == {"GPU-0": 16 * GIB, "GPU-1": 16 * GIB}
+
+
+def test_a_figure_beyond_every_node_is_refused_and_what_mends_it_is_not(llmgw: Llmgw) -> None:
+    """1. nobody knows the nodes; 2. they are known, and one is away; 3. a profile that is too large already is made smaller; 4. it is
+    switched off, for a node to come."""
+    model = a_model("tiny", profile={"memory": GIB, "threads": 1})
+    assert llmgw("model", "resources", "tiny", "--memory", "50TiB").code == 0  # 1
+    assert llmgw("model", "resources", "tiny", "--memory", "1GiB").code == 0
+    Machine("n1").heartbeat()
+    for option, value, words in (("--memory", "999TiB", "999.0 TiB of memory"), ("--threads", "1000", "1000 threads")):
+        done = llmgw("model", "resources", "tiny", option, value)  # 2
+        assert done.code == 1
+        assert words in done.err
+        assert "n1" in done.err
+    assert llmgw("model", "resources", "tiny", "--memory", "2GiB", "--priority", "3").code == 0
+    Profile.objects.update(memory=50 << 40)
+    assert llmgw("model", "resources", "tiny", "--priority", "4").code == 0  # 3
+    assert llmgw("model", "resources", "tiny", "--memory", "40TiB").code == 0
+    assert llmgw("model", "resources", "tiny", "--memory", "2GiB").code == 0
+    profiles.update(actor="t", profile=model.profiles.get(), enabled=False, memory=50 << 40)  # 4
+
+
+def test_cards_that_no_node_has_so_many_of_are_refused_where_there_are_some(llmgw: Llmgw) -> None:
+    a_model("tiny", profile={"memory": GIB, "threads": 1})
+    Machine("plain").heartbeat()
+    assert (
+        llmgw("model", "resources", "tiny", "--gpus-per-node", "8", "--card-memory", "1GiB").code == 0
+    )  # for nodes to come
+    assert llmgw("model", "resources", "tiny", "--gpus-per-node", "1").code == 0
+    card = CardReport(uuid="GPU-1", name="L4", memory_total=24 * GIB, memory_used=0, memory_foreign=0)
+    hardware = Hardware(cores=4, memory_total=16 * GIB, memory_available=12 * GIB, disk_free=GIB, cards=(card,))
+    Machine("cards").heartbeat(hardware=hardware)
+    done = llmgw("model", "resources", "tiny", "--gpus-per-node", "8")
+    assert (done.code, "it has 1 (" in done.err) == (1, True)
+    done = llmgw("model", "resources", "tiny", "--card-memory", "100GiB")
+    assert (done.code, "its cards can give" in done.err) == (1, True)
 
 
 def test_the_profile_must_be_named_where_there_are_several(llmgw: Llmgw) -> None:

@@ -73,6 +73,29 @@ def test_a_part_that_ends_stays_down_until_all_begin_anew(bench: Bench, serve: d
     assert bench.only(Spawn).generation == 2
 
 
+def test_parts_that_wedge_in_a_row_are_counted_over_their_generations_and_anew_where_they_are_defined_anew(
+    bench: Bench,
+) -> None:
+    serve: dict[str, Any] = dict(LEADER)
+    launch = bench.ready(**serve)
+    for generation in (1, 2, 3):
+        while not any(isinstance(item, Signal) for item in bench.out):
+            bench.tick(1)
+            if any(isinstance(item, Probe) and not item.deep for item in bench.out):
+                bench.probed(launch, Verdict.READY)
+        bench.exited(launch)
+        assert (bench.report.code, bench.report.wedged) == ("engine_wedged", generation)
+        bench.want(generation=generation, run=False, grace=0.0, **serve)  # the other parts are ended
+        assert bench.report.wedged == generation
+        serve |= {"master_port": 23001 + generation, **({"args": ("--other",)} if generation == 3 else {})}
+        bench.want(generation=generation + 1, **serve)
+        launch = bench.spawned()
+        bench.tick(0.2)
+        bench.probed(launch, Verdict.READY)
+        bench.probed(launch, Verdict.READY, deep=True, context=512, slots=2)
+    assert bench.report.wedged == 0
+
+
 def test_a_part_that_could_not_even_begin_is_tried_again_by_itself(bench: Bench) -> None:
     bench.want(**OTHER)
     failed = SpawnFailed(replica_id=R, launch=bench.only(Spawn).launch, code="card_memory_taken", message="in use")

@@ -113,6 +113,26 @@ def test_a_replica_that_was_added_under_load_is_held_longer() -> None:
     assert rules(seen(world, Stop(replica_id="rep_1", reason="quiet"), now=NOW + 300, watch=watch)) == ["flapping"]
 
 
+def test_room_that_goes_back_and_forth_is_flapping_also_where_a_third_took_some_in_between() -> None:
+    """1. back and forth; 2. once, after a third has taken what was left: nobody is to blame; 3. and forth and back again."""
+    one, two, third = (a_model(name, base=9) for name in ("one", "two", "third"))
+    mine = [a_replica(one, NODE, slot=slot, grown=True, state_since=NOW - 5000) for slot in range(3)]
+    yours = [a_replica(two, NODE, slot=slot, grown=True, state_since=NOW - 5000) for slot in range(3)]
+    world = World(models=(one, two, third), nodes=(NODE,), replicas=(*mine, *yours))
+
+    def taken(*moves: tuple[float, Any, ModelView]) -> list[str]:
+        watch = Watch(0.0)
+        for after, replica, model in moves:
+            seen(world, Stop(replica_id=replica.id, reason="why", for_model=model.id), now=NOW + after, watch=watch)
+        return [item.text for item in watch.found if "gives it back now" in item.text]
+
+    forth, back = (0.0, mine[0], two), (100.0, yours[0], one)
+    robbed = (50.0, mine[1], third)
+    assert taken(forth, back) == ["two took room of one 100 s ago, and gives it back now"]  # 1
+    assert taken(forth, robbed, back) == []  # 2
+    assert len(taken(forth, robbed, back, (150.0, mine[2], two), (200.0, yours[1], one))) == 2  # 3
+
+
 def test_operations_without_a_reason_and_models_that_nobody_explains_are_seen() -> None:
     replica = a_replica(LOW, NODE)
     world = World(models=(LOW,), nodes=(NODE,), replicas=(replica,))

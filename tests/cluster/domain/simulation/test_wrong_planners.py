@@ -134,6 +134,13 @@ def test_a_wrong_scheduler_is_found_out(rule: str, spoil: Callable[[Patch], Any]
     assert caught(rule)
 
 
+def test_a_scheduler_that_takes_the_same_room_back_and_forth_is_found_out(monkeypatch: Patch) -> None:
+    """As if all that anybody borrowed could be had back at any moment. Fleets of which thirds take room are among these."""
+    monkeypatch.setattr(Ledger, "within_guarantee", lambda *_, **__: True)
+    cases = (random_case(seed) for seed in range(FLEETS))
+    assert any("gives it back now" in item.text for case in cases for item in simulate(case).violations)
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize(("rule", "spoil"), [item[1:] for item in RARE], ids=[item[0] for item in RARE])
 def test_a_wrong_scheduler_is_found_out_in_a_crowd(
