@@ -15,6 +15,7 @@ from catalog.domain.budgets import Standing
 from catalog.domain.types import (
     AdapterView,
     AdminView,
+    AliasView,
     KeyView,
     LimitView,
     ModelView,
@@ -27,6 +28,8 @@ from catalog.domain.types import (
 from catalog.models import (
     Adapter,
     AdminToken,
+    Alias,
+    AliasTarget,
     ApiKey,
     Budget,
     Event,
@@ -239,6 +242,18 @@ def profile_view(row: Profile) -> ProfileView:
     )
 
 
+def alias_views() -> tuple[AliasView, ...]:
+    """Every alias with what it stands for, by name. One query."""
+    rows = AliasTarget.objects.order_by("alias__name", "id").values_list(
+        "alias__name", "alias__created_at", "model__name", "adapter__name", "weight"
+    )
+    found: dict[str, AliasView] = {}
+    for name, created_at, model, adapter, weight in rows:
+        view = found.get(name) or AliasView(name=name, created_at=created_at.timestamp(), targets=())
+        found[name] = dataclasses.replace(view, targets=(*view.targets, (model or adapter, weight)))
+    return tuple(found.values())
+
+
 def scope_views() -> tuple[QuotaView, ...]:
     """The whole tenancy tree with its quotas; none of it where no quota is set. At most four queries."""
     quotas = {item.project_id or item.team_id or item.organisation_id: item for item in Quota.objects.all()}
@@ -337,6 +352,14 @@ def adapters() -> QuerySet[Adapter]:
     rows = Adapter.objects.select_related("model", "version", "previous").order_by("name")
     unread = [f"{version}__{column}" for version in ("version", "previous") for column in ("manifest", "facts")]
     return rows.defer(*unread)
+
+
+def aliases() -> QuerySet[Alias]:
+    """With what they stand for, the largest share first."""
+    targets = AliasTarget.objects.select_related("model", "adapter__model").defer(
+        "model__facts", "adapter__model__facts"
+    )
+    return Alias.objects.prefetch_related(Prefetch("targets", targets.order_by("-weight", "id")))
 
 
 def profiles() -> QuerySet[Profile]:

@@ -64,6 +64,13 @@ class UsageRecord(models.Model):
     cost = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="In millionths of the cluster's currency; empty: not known."
     )
+    alias_target = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Model or adapter that was chosen, where what was asked for is an alias.",
+    )
 
     class Meta:
         ordering = ["-started_at", "-record_id"]

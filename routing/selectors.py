@@ -33,6 +33,7 @@ from routing.domain.rollups import SUMS
 from routing.domain.snapshot import (
     AdapterEntry,
     AdminEntry,
+    AliasEntry,
     BudgetEntry,
     External,
     KeyEntry,
@@ -43,6 +44,7 @@ from routing.domain.snapshot import (
     ProviderEntry,
     ScopeEntry,
     Snapshot,
+    TargetEntry,
 )
 from routing.domain.tenancy import told as told_scopes
 from routing.domain.timeline import Span, spans
@@ -83,7 +85,7 @@ def published_version() -> str:
 def compile_snapshot(
     *, now: float, world: World | None = None, statuses: Mapping[str, ModelStatus] | None = None
 ) -> Snapshot:
-    """The present view of keys and models, without its version. Eight queries, however many rows there are.
+    """The present view of keys and models, without its version. Nine queries, however many rows there are.
 
     `world`, `statuses`: how models and replicas stand as of `now`, where that is known; else it is read and planned here.
     """
@@ -142,6 +144,7 @@ def compile_snapshot(
         ),
         providers=providers(),
         scopes=_scopes({key.project_id for key in keys}, purses),
+        aliases=_aliases(),
     )
 
 
@@ -206,6 +209,18 @@ def _scopes(projects: Collection[str], purses: Mapping[str, tuple[BudgetEntry, .
         for view in catalog.tenancy_views()
     )
     return told_scopes(entries, projects)
+
+
+def _aliases() -> tuple[AliasEntry, ...]:
+    """One query."""
+    return tuple(
+        AliasEntry(
+            name=view.name,
+            created=int(view.created_at),
+            targets=tuple(TargetEntry(model=name, weight=weight) for name, weight in view.targets),
+        )
+        for view in catalog.alias_views()
+    )
 
 
 def _limit(view: LimitView | None) -> LimitEntry | None:

@@ -12,6 +12,7 @@ from typing import Any
 from django.urls import path, register_converter
 
 from catalog.api.adapters import ModelAdapters
+from catalog.api.aliases import Aliases
 from catalog.api.limits import Limits
 from catalog.api.providers import ProviderKey, Providers
 from catalog.api.registry import Registry
@@ -65,6 +66,8 @@ urlpatterns = [
     path("models/<ref:ref>/profiles", ModelProfiles.as_view(LIST), name="model-profiles"),
     path("models/<ref:ref>/profiles/<str:profile>", ModelProfiles.as_view(ITEM), name="model-profile"),
     path("models/<ref:ref>", Models.as_view(ITEM), name="model"),
+    path("aliases", Aliases.as_view(LIST), name="aliases"),
+    path("aliases/<ref:ref>", Aliases.as_view(ITEM), name="alias"),
     path("providers", Providers.as_view(LIST), name="providers"),
     path("providers/<ref:ref>/key", ProviderKey.as_view(KEY), name="provider-key"),
     path("providers/<ref:ref>", Providers.as_view(ITEM), name="provider"),

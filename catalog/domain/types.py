@@ -72,6 +72,15 @@ class ProfileView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AliasView:
+    """A name that stands for one of several models or adapters. `targets`: their names and weights."""
+
+    name: str
+    created_at: float
+    targets: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdapterView:
     """A LoRA adapter of a model. `path`: on the nodes; with a `version_id`, within that: the file that an engine is given, or
     empty: the folder. `size`: bytes. `former_id`, `former_path`: the version before its last update, and the file within it."""

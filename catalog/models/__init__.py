@@ -1,6 +1,7 @@
 """The catalogue's tables. Re-exports, nothing else. Rows are written by `catalog.services` only."""
 
 from catalog.models.adapters import Adapter
+from catalog.models.aliases import Alias, AliasTarget
 from catalog.models.budgets import Budget
 from catalog.models.events import Event
 from catalog.models.identities import Identity
@@ -19,6 +20,8 @@ from catalog.models.versions import Version
 __all__ = [
     "Adapter",
     "AdminToken",
+    "Alias",
+    "AliasTarget",
     "ApiKey",
     "Budget",
     "Event",

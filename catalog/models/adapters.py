@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
 from catalog.domain.adapters import LEAST_SCALE, MOST_SCALE
 from catalog.models.fields import id_field
-from catalog.models.served import MODEL_NAME, Model
+from catalog.models.names import MODEL_NAME, check_free, name_field
+from catalog.models.served import Model
 from catalog.models.versions import Version
 
 
@@ -22,20 +22,9 @@ class Adapter(models.Model):
     """
 
     shares_names = True
-    """With models."""
+    """With models and aliases."""
     id = id_field("ada")
-    name = models.CharField(
-        max_length=128,
-        unique=True,
-        help_text="What clients put into `model`; no model has it.",
-        validators=[
-            RegexValidator(
-                MODEL_NAME,
-                "A name begins with a letter or digit and has at most 128 of A-Z a-z 0-9 . _ : / @ -",
-                "name",
-            )
-        ],
-    )
+    name = name_field("What clients put into `model`; no model has it.")
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="adapters")
     version = models.ForeignKey(
         Version,
@@ -91,6 +80,4 @@ class Adapter(models.Model):
         return self.name
 
     def clean(self) -> None:
-        if Model.objects.filter(name=self.name).exists():
-            text = f"There is a model named {self.name}: an adapter needs a name of its own."
-            raise ValidationError({"name": ValidationError(text, code="name_taken")})
+        check_free(self, self.name)

@@ -14,12 +14,12 @@ from catalog.choices import CLASSES
 from catalog.domain import adapters
 from catalog.domain.facts import facts_from_dict
 from catalog.models.fields import LABEL, id_field
+from catalog.models.names import MODEL_NAME, check_free, name_field
 from catalog.models.providers import Provider
 from catalog.models.scopes import Organisation, Project, Team
 from catalog.models.versions import Version
 from llmgw_site.lib.errors import Refused
 
-MODEL_NAME = r"\A[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z"
 MAX_REPLICAS = 10_000
 MIN_TIMEOUT, MAX_TIMEOUT = 0.1, 86_400.0
 MAX_QUEUE = 100_000
@@ -44,20 +44,9 @@ class Model(models.Model):
     """
 
     shares_names = True
-    """With adapters."""
+    """With adapters and aliases."""
     id = id_field("mod")
-    name = models.CharField(
-        max_length=128,
-        unique=True,
-        help_text="What clients put into `model`.",
-        validators=[
-            RegexValidator(
-                MODEL_NAME,
-                "A name begins with a letter or digit and has at most 128 of A-Z a-z 0-9 . _ : / @ -",
-                "name",
-            )
-        ],
-    )
+    name = name_field("What clients put into `model`.")
     description = models.TextField(blank=True, max_length=4000)
     enabled = models.BooleanField(default=True, help_text="Off: requests are refused, running ones finish.")
     replicas = models.PositiveIntegerField(
@@ -245,9 +234,7 @@ class Model(models.Model):
         return self.name
 
     def clean(self) -> None:
-        if apps.get_model("catalog", "Adapter").objects.filter(name=self.name).exists():
-            text = f"There is an adapter named {self.name}: a model needs a name of its own."
-            raise ValidationError({"name": ValidationError(text, code="name_taken")})
+        check_free(self, self.name)
         if self.facts:
             self._clean_adapters()
 

@@ -8,7 +8,7 @@ from catalog.domain.adapters import AdapterFacts, vet
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.repository import Format
 from catalog.models import Adapter, Model, Profile
-from catalog.services import adapter_files, rows, versions, weights
+from catalog.services import adapter_files, aliases, rows, versions, weights
 from catalog.services.served import checked_path
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -37,7 +37,7 @@ def add(
     1. `model_is_external`, `adapters_full`   the model takes none
     2. `invalid_value`                        neither a path nor a repository, or both
     3. what the file is refused for           see `catalog.domain.adapters`, `catalog.services.adapter_files`
-    4. `name_taken`                           a model or an adapter has the name
+    4. `name_taken`                           a model, an adapter or an alias has the name
     """
     if model.external:  # 1
         text = f"The model {model.name} is answered by a provider: no engine of this cluster could load an adapter"
@@ -72,7 +72,9 @@ def _add(row: Adapter, actor: str) -> Adapter:
 
 
 def remove(*, actor: str, adapter: Adapter) -> None:
-    """Delete an adapter: it is refused at once, and the model's replicas are replaced by ones without it."""
+    """Delete an adapter: it is refused at once, and the model's replicas are replaced by ones without it. Refused while an alias
+    stands for it."""
+    aliases.release(adapter)
     rows.remove(adapter, actor=actor, message=f"adapter {adapter.name} of {adapter.model.name} removed")
 
 

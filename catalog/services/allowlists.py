@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from catalog.models.served import MODEL_NAME
+from catalog.models.names import MODEL_NAME
 from llmgw_site.lib.errors import Kind, Refused
 
 MAX_MODELS = 1000

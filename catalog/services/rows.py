@@ -57,14 +57,24 @@ def known(fields: Iterable[str], settable: frozenset[str], *, noun: str) -> None
 
 
 @transaction.atomic
-def add(row: Row, *, actor: str, message: str, tell: bool = True, why: str = "") -> Row:
-    """Insert a new row. Without `tell` the floors above do not hear of it: of a row that is told in the same transaction
+def add(
+    row: Row, *, actor: str, message: str, tell: bool = True, why: str = "", more: Mapping[str, Any] | None = None
+) -> Row:
+    """Insert a new row. `more`: what its event shows beside its fields. Without `tell` the floors above do not hear of it: of a row that is told in the same transaction
     they would hear twice, and each time look at everything."""
     hold_names(row)
     hold_parents(row)
     check(row)
     _save(row, force_insert=True)
-    _record(row, actor=actor, kind=f"{noun(row)}_added", message=message, tell=tell, after=watched(row), why=why)
+    record(
+        row,
+        actor=actor,
+        kind=f"{noun(row)}_added",
+        message=message,
+        tell=tell,
+        after={**watched(row), **(more or {})},
+        why=why,
+    )
     return row
 
 
@@ -88,7 +98,7 @@ def change(row: Row, changes: Mapping[str, Any], *, actor: str, message: str, ki
         check(fresh)
         touched = [field.name for field in fresh._meta.concrete_fields if field.name == "updated_at"]
         _save(fresh, update_fields=[*differing, *touched])
-        _record(
+        record(
             fresh,
             actor=actor,
             kind=kind or f"{noun(fresh)}_changed",
@@ -116,7 +126,7 @@ def remove(row: models.Model, *, actor: str, message: str) -> None:
             f"The {noun(fresh)} {fresh} cannot be removed: it still has {', '.join(held)}. Remove those first.",
         ) from None
     fresh.pk = subject
-    _record(fresh, actor=actor, kind=f"{noun(fresh)}_removed", message=message, before=before)
+    record(fresh, actor=actor, kind=f"{noun(fresh)}_removed", message=message, before=before)
 
 
 def lock(row: Row) -> Row:
@@ -201,7 +211,8 @@ def _word(value: Any) -> str:
     return "none" if value is None or value == "" or value == [] or value == {} else str(value)
 
 
-def _record(row: models.Model, *, actor: str, kind: str, message: str, tell: bool = True, **shown: Any) -> None:
+def record(row: models.Model, *, actor: str, kind: str, message: str, tell: bool = True, **shown: Any) -> None:
+    """The event of a change of this row, and word to the floors above; `shown`: before, after, why."""
     subject: dict[str, Any] = {"subject_kind": noun(row), "subject_id": str(row.pk)}
     about = str(getattr(row, "model_id", None) or "")  # a profile: its model's log tells it, too
     events.append(actor=actor, kind=kind, message=message, about=about, **subject, **shown)

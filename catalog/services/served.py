@@ -18,8 +18,9 @@ from django.db import transaction
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.repository import Format
 from catalog.models import Model, Organisation, Origin, Profile, Project, Provider, Team, Version
-from catalog.models.served import MAX_FALLBACKS, MODEL_NAME
-from catalog.services import profiles, rows, weights
+from catalog.models.names import MODEL_NAME
+from catalog.models.served import MAX_FALLBACKS
+from catalog.services import aliases, profiles, rows, weights
 from catalog.signals import model_changing
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -223,7 +224,9 @@ def disable(*, actor: str, model: Model, why: str = "") -> Model:
 
 
 def remove(*, actor: str, model: Model) -> None:
-    """Delete a model with its profiles. Its replicas are drained and stopped; its weights stay on the disk."""
+    """Delete a model with its profiles. Its replicas are drained and stopped; its weights stay on the disk. Refused while an
+    alias stands for it or for an adapter of it."""
+    aliases.release(model)
     rows.remove(model, actor=actor, message=f"model {model.name} removed")
 
 

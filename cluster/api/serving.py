@@ -9,7 +9,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from catalog.domain import sources
-from catalog.models.served import MODEL_NAME
+from catalog.models.names import MODEL_NAME
 from catalog.services import profiles, served
 from cluster.api.serializers import Strict
 from cluster.domain.serving import default_name

@@ -15,6 +15,7 @@ from llmgw_site.cli.client import CliError, ExitCode
 
 NOUNS = {
     "model": "llmgw_site.cli.models",
+    "alias": "llmgw_site.cli.aliases",
     "provider": "llmgw_site.cli.providers",
     "quota": "llmgw_site.cli.quotas",
     "limit": "llmgw_site.cli.limits",

@@ -32,7 +32,8 @@ def request(ref: Ref, as_json: AsJson = False) -> None:
     scope = " / ".join(name for name in (found["organisation_name"], found["team_name"], found["project_name"]) if name)
     fields: list[Column] = [
         "request_id", "record_id", "started_at", "endpoint", ("key", lambda row: " ".join(filter(None, (row["key_prefix"], found["key_name"])))),
-        ("scope", lambda row: scope or row["project_id"]), ("user", lambda row: found["user_name"] or row["user"]), "model_asked", "model_served",
+        ("scope", lambda row: scope or row["project_id"]), ("user", lambda row: found["user_name"] or row["user"]), "model_asked",
+        *(["alias_target"] if row["alias_target"] else []), "model_served",
         ("ran on", lambda row: " ".join(filter(None, (found["node_name"] or row["node_id"], row["replica_id"])))),
         "outcome", "status", "code", "finish_reason", ("tokens", _tokens),
         ("cost", lambda row: amount(row["cost"], found["currency"])),

@@ -24,6 +24,7 @@ MAY_SEE_SETUP = ("cluster.view_clustersetup", "cluster.view_node")
 MAY_CHANGE_SETUP = ("cluster.change_clustersetup",)
 MAY_SEE_MODEL = ("catalog.view_model", "cluster.view_replica", "cluster.view_node")
 MAY_CHANGE_MODEL = ("catalog.change_model",)
+MAY_SEE_ALIASES = ("catalog.view_alias", "catalog.view_model")
 MAY_FIND_MODELS = ("catalog.add_model", "cluster.view_node")
 MAY_SERVE_MODELS = (*MAY_FIND_MODELS, "catalog.change_model", "cluster.add_job", "cluster.view_job")
 MAY_SEE_WEIGHTS = ("catalog.view_version", "cluster.view_node")
@@ -106,6 +107,7 @@ _NAVIGATION: list[dict[str, Any]] = [
         "separator": True,
         "items": [
             _rows("Models", "deployed_code", "catalog.model"),
+            _page("Aliases", "alt_route", "console:aliases", *MAY_SEE_ALIASES),
             _page("Find a model", "travel_explore", "console:registry", *MAY_FIND_MODELS),
             _page("Mirror", "hard_drive", "console:mirror", *MAY_SEE_WEIGHTS),
             _rows("Providers", "cloud", "catalog.provider"),

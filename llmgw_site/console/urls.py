@@ -7,6 +7,7 @@ from django.views.generic import RedirectView
 
 from llmgw_site.console import (
     adapters,
+    aliases,
     chat,
     costs,
     jobs,
@@ -35,6 +36,8 @@ urlpatterns = [
     path("admin/oidc/start", oidc.start, name="oidc-start"),
     path("admin/oidc/callback", oidc.callback, name="oidc-callback"),
     path("admin/logout/", oidc.sign_out, name="sign-out"),
+    path("admin/aliases", aliases.index, name="aliases"),
+    path("admin/aliases/<str:alias_id>/remove", aliases.remove, name="alias-remove"),
     path("admin/jobs", jobs.index, name="jobs"),
     path("admin/jobs/<str:job_id>", jobs.detail, name="job"),
     path("admin/jobs/<str:job_id>/cancel", jobs.act, {"verb": "cancel"}, name="job-cancel"),

@@ -60,7 +60,11 @@ def _fits(route: Route, prompt: int) -> bool:
 
 
 def renamed(ask: Ask, body: bytes, name: str) -> tuple[Ask, bytes]:
-    """The same request for another model."""
+    """The same request for another model; of a form, its beginning."""
     if name == ask.model:
         return ask, body
+    if ask.model_at is not None:
+        start, end = ask.model_at
+        new = name.encode()
+        return replace(ask, model=name, model_at=(start, start + len(new))), body[:start] + new + body[end:]
     return replace(ask, model=name), jsonbytes.replace(body, "model", orjson.dumps(name))

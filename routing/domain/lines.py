@@ -21,6 +21,7 @@ def fields_of(record: UsageRecord, *, method: str, model: str, key: str, adapter
         "endpoint": record.endpoint,
         "model": model or None,
         "model_asked": record.model_asked[:_LONGEST] if record.model_asked != model and record.model_asked else None,
+        "alias_target": record.alias_target if record.alias_target not in ("", model) else None,
         "adapter": adapter or None,
         "replica": record.replica_id or None,
         "node": record.node_id or None,

@@ -50,3 +50,4 @@ class UsageRecord:
     user: str = ""  # id of the user whose key it was; empty: the project's
     cost: int | None = None  # micro-units of the cluster's currency; None: no price, or nothing was counted
     client_gone: bool = False  # the client left before the end, whatever else happened
+    alias_target: str = ""  # model or adapter that was chosen, where `model_asked` is an alias

@@ -118,6 +118,23 @@ class AdapterEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TargetEntry:
+    """A model or an adapter that an alias stands for."""
+
+    model: str  # its name
+    weight: int = 1  # of the sum of all weights the share of requests
+
+
+@dataclass(frozen=True, kw_only=True)
+class AliasEntry:
+    """A name that stands for one of several models: asked for like one (see aliases.py)."""
+
+    name: str
+    created: int  # Unix seconds
+    targets: tuple[TargetEntry, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class PriceEntry:
     """What a million tokens cost, in micro-units of `currency`."""
 
@@ -168,3 +185,4 @@ class Snapshot:
     admins: tuple[AdminEntry, ...] = ()
     providers: tuple[ProviderEntry, ...] = ()  # on nodes that run `cloud`
     scopes: tuple[ScopeEntry, ...] = ()
+    aliases: tuple[AliasEntry, ...] = ()

@@ -1,16 +1,17 @@
 """What follows for a key from the scopes that it is in: organisation, team, project. Worked out once per snapshot.
 
 A key may use a model if the key and each scope above it allow that: lists are intersected downwards, and a scope
-without a list forbids nothing. Limits are not narrowed but added up: a request counts for each scope above its key, and
+without a list forbids nothing. A list that has an alias allows what that stands for, by that name only; so an alias leads a
+key to those of its targets that each list has, itself or by the alias. Limits are not narrowed but added up: a request counts for each scope above its key, and
 passes if each has room (limits.py). What of several texts of one key counts (an old one, for a while) is the key's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from routing.domain.snapshot import BudgetEntry, KeyEntry, LimitEntry, ScopeEntry
+from routing.domain.snapshot import AliasEntry, BudgetEntry, KeyEntry, LimitEntry, ScopeEntry
 
 DEEPEST = 3
 """Scopes above a key: project, team, organisation. More are a circle, which no controller writes."""
@@ -52,6 +53,7 @@ class Holder:
     scopes: tuple[ScopeEntry, ...] = ()  # those above it that the snapshot tells of, the nearest first
     bounds: tuple[Bound, ...] | None = None  # all that bound it, itself first; None: nothing does
     purses: tuple[Purse, ...] | None = None  # budgets that something follows from now, its own first; None: none
+    through: Mapping[str, frozenset[str]] = field(default_factory=dict)  # where there are lists: targets by alias
 
 
 def chain(scopes: Mapping[str, ScopeEntry], project_id: str) -> tuple[ScopeEntry, ...]:
@@ -73,11 +75,25 @@ def allowlist(lists: Iterable[Collection[str] | None]) -> frozenset[str] | None:
     return allowed
 
 
-def holders(keys: Iterable[KeyEntry], scopes: Iterable[ScopeEntry]) -> dict[str, Holder]:
+def through(lists: Iterable[Collection[str] | None], aliases: Iterable[AliasEntry]) -> dict[str, frozenset[str]]:
+    """By alias, those of its targets that all of these lists allow to be reached by it: each has the target, or the alias."""
+    sets = [frozenset(names) for names in lists if names is not None]
+    found: dict[str, frozenset[str]] = {}
+    for alias in aliases if sets else ():
+        strict = [names for names in sets if alias.name not in names]
+        found[alias.name] = frozenset(
+            item.model for item in alias.targets if all(item.model in names for names in strict)
+        )
+    return {name: targets for name, targets in found.items() if targets}
+
+
+def holders(
+    keys: Iterable[KeyEntry], scopes: Iterable[ScopeEntry], aliases: Collection[AliasEntry] = ()
+) -> dict[str, Holder]:
     """Every key of a snapshot by the SHA-256 of its text. Keys of one project with the same list share what it comes to."""
     by_id = {scope.scope_id: scope for scope in scopes}
     chains: dict[str, tuple[ScopeEntry, ...]] = {}
-    lists: dict[tuple[str, tuple[str, ...] | None], frozenset[str] | None] = {}
+    lists: dict[tuple[str, tuple[str, ...] | None], tuple[frozenset[str] | None, dict[str, frozenset[str]]]] = {}
     found: dict[str, Holder] = {}
     for key in keys:
         above = chains.get(key.project_id)
@@ -85,17 +101,19 @@ def holders(keys: Iterable[KeyEntry], scopes: Iterable[ScopeEntry]) -> dict[str,
             above = chains[key.project_id] = chain(by_id, key.project_id)
         named = (key.project_id, key.models)
         if named not in lists:
-            lists[named] = allowlist([key.models, *(scope.models for scope in above)])
+            every = [key.models, *(scope.models for scope in above)]
+            lists[named] = allowlist(every), through(every, aliases)
         found[key.sha256] = Holder(
             key_id=key.key_id,
             prefix=key.prefix,
             project_id=key.project_id,
             user=key.user,
-            models=lists[named],
+            models=lists[named][0],
             expires_at=key.expires_at,
             scopes=above,
             bounds=_bounds(key, above),
             purses=_purses(key, above),
+            through=lists[named][1],
         )
     return found
 

@@ -208,7 +208,7 @@ class App:
             method=exchange.scope["method"],
             model=exchange.model,
             key=key.prefix if key is not None else "",
-            adapter=record.model_asked if self._is_adapter(record.model_asked, exchange.model) else "",
+            adapter=self._adapter(record.alias_target or record.model_asked, exchange.model),
         )
         if caller is not None:
             line |= {"hop": caller.marks.hop, "from_node": caller.node_id, "key": caller.marks.key or None}
@@ -216,9 +216,10 @@ class App:
         if exchange.trace is not None:
             exchange.trace.end(exchange, record, key=key.prefix if key is not None else "")
 
-    def _is_adapter(self, asked: str, model: str) -> bool:
+    def _adapter(self, asked: str, model: str) -> str:
+        """The name that was asked for, if it is an adapter's of the model that answered; else nothing."""
         route = self._parts.table.view.routes.get(asked) if asked != model else None
-        return route is not None and bool(route.model.parent)
+        return asked if route is not None and route.model.parent and model in (UNKNOWN, route.model.parent) else ""
 
     def _record(self, exchange: Exchange, total: float) -> UsageRecord:
         key, ask, counts = exchange.key, exchange.ask, exchange.counts
@@ -250,6 +251,7 @@ class App:
             cost=cost(exchange.price, counts),
             finish_reason="" if counts is None else counts.finish,
             client_gone=exchange.gone,
+            alias_target=exchange.alias_target,
         )
 
     # --- health ---

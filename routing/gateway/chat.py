@@ -18,7 +18,7 @@ from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
 from routing.domain.tenancy import Bound, Purse
 from routing.domain.way import HANDED
-from routing.gateway import hop, upload
+from routing.gateway import aliases, hop, upload
 from routing.gateway.auth import authorization, identify
 from routing.gateway.dispatch import Cloud, Dispatch, Place
 from routing.gateway.errors import from_node, from_upstream
@@ -76,17 +76,22 @@ class Generate:
             )
             exchange.record_id = new_id("rec")
         ask, body = await self._asked(exchange)
+        if exchange.caller is None and parts.table.view.aliases:
+            ask, body = aliases.resolve(exchange, parts.table.view, parts.peers, ask, body)
+        exchange.ask = ask
+        route = parts.table.view.routes.get(ask.model)
+        if exchange.upload is not None and route is not None and route.model.external is not None:
+            exchange.upload.guarded = False
         if exchange.trace is not None:
             exchange.trace.scheduled()
         if exchange.key is not None and exchange.key.purses is not None:
             exchange.rates = self._vet_budgets(exchange, exchange.key.purses, ask)
         if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
             await self._reserve(exchange, exchange.key.bounds, ask, body)
-        route = parts.table.view.routes.get(ask.model)
-        if route is None or not route.model.fallbacks or exchange.caller is not None or exchange.upload is not None:
-            await self._answer(exchange, ask, body)
-        else:
+        if exchange.caller is None and (exchange.asked or (route is not None and route.model.fallbacks)):
             await self._first_of(exchange, ask, body)
+        else:
+            await self._answer(exchange, ask, body)
 
     def _vet_budgets(self, exchange: Exchange, purses: tuple[Purse, ...], ask: Ask) -> Headers:
         """What the client is told of its budgets. Raises Refused."""
@@ -95,18 +100,23 @@ class Generate:
 
     async def _first_of(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
         """By the model, or by the first of its fallbacks that can, while nobody has accepted the request and nothing was sent.
+        A client that named another one, or an alias, is told which.
 
-        If none can, the client is told why the first could not.
+        If none can, the client is told why the first could not. A form with files has no fallbacks: it is not held.
         """
         assert exchange.key is not None
-        prompt = reckon(exchange.endpoint, body, longest=0, answers=0, context=None)
         routes = self._parts.table.view.routes
-        names = order(routes, exchange.key, ask, endpoint=exchange.endpoint, prompt=prompt, now=exchange.started_at)
+        names: tuple[str, ...] = (ask.model,)
+        if exchange.upload is None:
+            prompt = reckon(exchange.endpoint, body, longest=0, answers=0, context=None)
+            now = exchange.started_at
+            names = order(routes, exchange.key, ask, endpoint=exchange.endpoint, prompt=prompt, now=now)
+        named = exchange.asked
         told, why = exchange.rates, None
         for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
             exchange.ask, sent = renamed(ask, body, name)
-            if name != ask.model:
-                exchange.asked, exchange.rates = ask.model, [*told, (b"x-llmgw-model", name.encode())]
+            if name != (named or ask.model):
+                exchange.asked, exchange.rates = named or ask.model, [*told, (b"x-llmgw-model", name.encode())]
             exchange.hopes = bool(left)
             try:
                 return await self._answer(exchange, exchange.ask, sent)
@@ -116,7 +126,7 @@ class Generate:
                 why = why or error
                 exchange.forwarded_at = exchange.inner_queue_s = None
                 exchange.pings = False
-        exchange.ask, exchange.asked, exchange.rates = ask, "", told
+        exchange.ask, exchange.asked, exchange.rates = ask, named, told
         exchange.model = routes[ask.model].model.base
         assert why is not None
         raise why
@@ -151,15 +161,11 @@ class Generate:
             if caller is not None:
                 caller.check(None)
             ask, body = await upload.begin(exchange, most=config.max_body)
-            route = self._parts.table.view.routes.get(ask.model)
-            if exchange.upload is not None and route is not None and route.model.external is not None:
-                exchange.upload.guarded = False
         else:
             body = await self._read(exchange)
             if caller is not None:
                 caller.check(body)
             ask = parse(exchange.endpoint, body, max_depth=config.max_json_depth)
-        exchange.ask = ask
         return ask, body
 
     async def _reserve(self, exchange: Exchange, bounds: tuple[Bound, ...], ask: Ask, body: bytes) -> None:
@@ -312,6 +318,7 @@ def _opened(exchange: Exchange) -> dict[str, object]:
         "user": key.user,
         "model_asked": exchange.asked or ask.model,
         "model_served": exchange.model,
+        "alias_target": exchange.alias_target,
         "replica_id": exchange.replica_id,
         "node_id": exchange.node_id,
     }

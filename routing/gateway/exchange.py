@@ -78,6 +78,7 @@ class Exchange:
 
     __slots__ = (
         "_receive",
+        "alias_target",
         "ask",
         "asked",
         "authorization",
@@ -153,6 +154,7 @@ class Exchange:
         self.key: Holder | None = None
         self.ask: Ask | None = None
         self.asked = ""  # the model that the client named, where another one is to answer
+        self.alias_target = ""  # what an alias that it named stood for
         self.hopes = False  # another model is left to ask, as long as nobody has accepted the request
         self.model = ""  # as metrics may have it: a name of the catalogue
         self.caller: Caller | None = None  # the node that passed this on; None: a client asks

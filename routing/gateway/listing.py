@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import orjson
 
 from llmgw_site.lib.errors import Refused
-from routing.domain.choose import allowed, disabled
+from routing.domain.aliases import entry_of, open_to
+from routing.domain.choose import Route, allowed, disabled
 from routing.domain.openai import model_list, model_not_found, model_object
+from routing.domain.snapshot import ModelEntry
 from routing.domain.tenancy import Holder
 from routing.gateway.errors import JSON, Headers
 from routing.gateway.exchange import Exchange
@@ -17,13 +22,35 @@ PATH = "/v1/models"
 
 
 def models(view: View, key: Holder, peers: Peers) -> bytes:
-    """The models that this key may use and that some live node serves or shall serve, by name."""
+    """The models that this key may use and that some live node serves or shall serve, by name; then the aliases that lead to one."""
     listed = peers.listed()
-    return model_list((view.routes[name].model, said) for name, said in listed.items() if allowed(key, name))
+    found = [(view.routes[name].model, said) for name, said in listed.items() if allowed(key, name)]
+    return model_list([*found, *_aliases(view, key, listed)])
+
+
+def _aliases(view: View, key: Holder, listed: Mapping[str, object]) -> Iterator[tuple[ModelEntry, Mapping[str, Any]]]:
+    for name in sorted(view.aliases.keys() - view.routes.keys()):
+        routes = [route for route in _targets(view, key, name) if route.model.name in listed]
+        if routes:
+            yield entry_of(view.aliases[name], [route.model for route in routes]), {}
+
+
+def _targets(view: View, key: Holder, name: str) -> list[Route]:
+    """What an alias of this name stands for, of what this key may use by it; nothing where there is no such alias."""
+    alias = view.aliases.get(name)
+    targets = open_to(alias, key, view.routes) if alias is not None and name not in view.routes else ()
+    return [view.routes[item.model] for item in targets]
 
 
 def one_model(view: View, key: Holder, name: str, peers: Peers) -> bytes | Refused:
-    """One model; refused as a chat with it would be when it is unknown, not allowed, disabled, or every node is down."""
+    """One model or alias; refused as a chat with it would be when it is unknown, not allowed, disabled, or every node is down."""
+    if targets := _targets(view, key, name):
+        offered = [route for route in targets if route.model.enabled and peers.listed_one(route) is not None]
+        if offered:
+            entry = entry_of(view.aliases[name], [route.model for route in offered])
+            return orjson.dumps(model_object(entry, {}))
+        first = next((route for route in targets if route.model.enabled), targets[0])
+        return peers.refusal(first) if first.model.enabled else disabled(first.model)
     route = view.routes.get(name)
     if route is None or not allowed(key, name):
         return model_not_found(name)

@@ -17,7 +17,7 @@ from routing.domain.adapters import adapter_seat, base_seat, entry_of, lacking
 from routing.domain.choose import Route, Seat, Waiting
 from routing.domain.queueing import room_of
 from routing.domain.revoked import RevokedFile
-from routing.domain.snapshot import AdapterEntry, AdminEntry, ModelEntry, ProviderEntry, Snapshot
+from routing.domain.snapshot import AdapterEntry, AdminEntry, AliasEntry, ModelEntry, ProviderEntry, Snapshot
 from routing.domain.tenancy import Holder, holders
 from routing.domain.waking import wakes
 from routing.gateway.watched import LOOK, WatchedFile
@@ -38,6 +38,7 @@ class View:
     providers: dict[str, ProviderEntry] = field(default_factory=dict)  # by id; only where the cloud module runs
     made_at: float = 0.0  # cluster time of the snapshot
     priorities: dict[str, int] = field(default_factory=dict)  # of keys that have one, by id
+    aliases: dict[str, AliasEntry] = field(default_factory=dict)  # by name
 
 
 def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View:
@@ -49,7 +50,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
     routes |= {model.name: _route(model, engines) for model in snapshot.models}
     return View(
         version=snapshot.version,
-        keys=holders(snapshot.keys, snapshot.scopes),
+        keys=holders(snapshot.keys, snapshot.scopes, snapshot.aliases),
         routes=routes,
         replicas={engine.replica_id: engine.state for engine in engines.engines},
         engines=engines.engines,
@@ -57,6 +58,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
         providers={provider.provider_id: provider for provider in snapshot.providers},
         made_at=snapshot.made_at,
         priorities={key.key_id: key.priority for key in snapshot.keys if key.priority},
+        aliases={alias.name: alias for alias in snapshot.aliases},
     )
 
 

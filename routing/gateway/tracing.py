@@ -192,6 +192,7 @@ class Trace:
             "llmgw.key": key,
             "llmgw.project": record.project_id,
             "llmgw.outcome": str(record.outcome),
+            "llmgw.alias": record.model_asked if record.alias_target else "",
             "llmgw.queue_s": record.queue_s,
             "llmgw.replica": record.replica_id,
             "llmgw.node": record.node_id,

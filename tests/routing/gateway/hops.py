@@ -16,7 +16,7 @@ import httpx
 from cluster.wire import EnginesFile, StartingReplica, from_dict, to_dict
 from llmgw_site.lib.files import write_json
 from routing.domain.records import UsageRecord
-from routing.domain.snapshot import KeyEntry, ModelEntry, Placed, Snapshot
+from routing.domain.snapshot import AliasEntry, KeyEntry, ModelEntry, Placed, Snapshot
 from routing.gateway import lifespan
 from routing.gateway.serve import for_nodes
 from tests.fakes.scripted_engine import ScriptedEngine
@@ -79,6 +79,7 @@ class Many:
         self.sites: dict[str, Site] = {}
         self.models: list[ModelEntry] = [ModelEntry(name=TINY, created=1)]
         self.keys: tuple[KeyEntry, ...] = (key_entry(KEY, "all"), key_entry(NARROW, "narrow", models=("other",)))
+        self.aliases: tuple[AliasEntry, ...] = ()
         self.scheme = "http"
         self.slots = 2  # of each engine
         self.polls = False  # whether nodes ask each other what they serve; if not, the snapshot alone says it
@@ -172,6 +173,7 @@ class Many:
             made_at=0.0,
             keys=self.keys,
             models=tuple(self.models),
+            aliases=self.aliases,
         )
         for site in self.sites.values():
             write_json(site.node.config.snapshot_file, to_dict(snapshot))
