@@ -155,6 +155,7 @@ class App:
             await work(exchange)
         except Refused as error:
             await self._refuse(exchange, error)
+            _let_go(error)
         except ClientGone:
             exchange.gone = True
         except asyncio.CancelledError:
@@ -162,14 +163,16 @@ class App:
                 task.uncancel()
             if not exchange.gone:  # the process stops, and the time for running requests is over
                 await self._refuse(exchange, stopping())
-        except Exception:
+        except Exception as error:
             log.exception("request_failed", extra={"f": {"request_id": exchange.request_id}})
             await self._refuse(exchange, internal())
+            _let_go(error)
         finally:
             self.active.discard(exchange)
             exchange.over = True
             if exchange.watcher is not None:
                 exchange.watcher.cancel()
+                exchange.watcher = None
             self._settle(exchange, loop.time())
 
     async def end(self) -> None:
@@ -283,6 +286,15 @@ class App:
             }
         )
         await _plain(send, 200 if ready else 503, body, [] if ready else [(b"retry-after", b"1")])
+
+
+def _let_go(error: BaseException) -> None:
+    """Take the frames from an error that was answered, and from what led to it: they hold the request and, in turn, the
+    error. Such a ring would lie in memory until the collector's rarest round, which comes after millions of objects."""
+    told: BaseException | None = error
+    while told is not None and told.__traceback__ is not None:
+        told.__traceback__ = None
+        told = told.__cause__ or told.__context__
 
 
 async def _plain(send: Send, status: int, body: bytes, headers: Headers) -> None:

@@ -123,7 +123,7 @@ class Generate:
             except Refused as error:
                 if exchange.started or error.code not in NOT_ACCEPTED:
                     raise
-                why = why or error
+                why = why or error.with_traceback(None)  # its frames are this one's, too
                 exchange.forwarded_at = exchange.inner_queue_s = None
                 exchange.pings = False
         exchange.ask, exchange.asked, exchange.rates = ask, named, told

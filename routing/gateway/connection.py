@@ -128,6 +128,7 @@ class Connection(asyncio.Protocol):
         if self._response is not None:
             stage = "in the middle of the answer" if self._head_done else "before it answered"
             self.fail(Broken(f"the connection was closed {stage}", headers_received=self._head_done))
+        del self._parser  # it holds our methods: a ring, which would lie in memory until the collector's rarest round
         self._owner.lost(self)
 
     def pause_writing(self) -> None:

@@ -26,6 +26,7 @@ import logging
 import select
 import sys
 import termios
+import weakref
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -187,7 +188,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             raise _PIPELINED
         super().on_headers_complete()
-        self.scope[_CYCLE] = self.cycle  # type: ignore[literal-required]
+        # weakly: the cycle holds the scope, and a ring would lie in memory until the collector's rarest round
+        self.scope[_CYCLE] = weakref.ref(self.cycle)  # type: ignore[literal-required]
         self._in_head = False
         self._in_body = True
         self._head_size = self._unwanted = 0
@@ -378,20 +380,21 @@ class _HeadWithBody:
 
 
 def cycle_of(scope: Any) -> Any:
-    """uvicorn's side of this request; None under another server."""
-    return scope.get(_CYCLE)
+    """uvicorn's side of this request while it runs; None under another server."""
+    cycle = scope.get(_CYCLE)
+    return None if cycle is None else cycle()
 
 
 def send_head_with_body(scope: Any) -> None:
     """For an answer whose first piece is at hand: uvicorn writes head and body apart, and each write is a packet."""
-    cycle = scope.get(_CYCLE)
+    cycle = cycle_of(scope)
     if cycle is not None and not cycle.response_started and scope["method"] != "HEAD":
         cycle.transport = _HeadWithBody(cycle)
 
 
 def direct_writer(scope: Any) -> DirectWriter | None:
     """For an answer that has started; None under another server, or where the answer is not chunked."""
-    cycle = scope.get(_CYCLE)
+    cycle = cycle_of(scope)
     if cycle is None or not cycle.chunked_encoding or scope["method"] == "HEAD":
         return None
     return DirectWriter(cycle)

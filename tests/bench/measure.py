@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 
@@ -28,3 +29,8 @@ def pss_mib(pids: list[int]) -> float:
             if line.startswith("Pss:"):
                 total += int(line.split()[1])
     return total / 1024
+
+
+def rss(pid: int) -> int:
+    """Resident bytes of one process: proc(5) `statm`."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()

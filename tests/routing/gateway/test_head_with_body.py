@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,13 +24,17 @@ class Transport:
         self.done.append("close")
 
 
+class Cycle(SimpleNamespace):
+    """As uvicorn's it can be held weakly."""
+
+
 @pytest.fixture
 def cycle() -> SimpleNamespace:
-    return SimpleNamespace(transport=Transport(), response_started=False)
+    return Cycle(transport=Transport(), response_started=False)
 
 
 def scope(cycle: SimpleNamespace, method: str = "POST") -> dict[str, Any]:
-    return {_CYCLE: cycle, "method": method}
+    return {_CYCLE: weakref.ref(cycle), "method": method}
 
 
 def test_head_and_first_piece_leave_together_and_the_rest_as_it_comes(cycle: SimpleNamespace) -> None:
