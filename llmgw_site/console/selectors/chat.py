@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from catalog import selectors as catalog
 from catalog.models import Adapter, ApiKey, Project
 from llmgw_site.console.selectors.cluster import cluster
 
@@ -19,8 +20,8 @@ def live_keys(*, name: str, created_by: str) -> list[ApiKey]:
 
 
 def chat_models() -> list[dict[str, Any]]:
-    """Models that could be chatted with, and their adapters, those that answer now first: name, ready, state, why, facts."""
-    found = []
+    """Models that could be chatted with, their adapters, and aliases, those that answer now first: name, ready, state, why, facts."""
+    found: list[dict[str, Any]] = []
     named: dict[str, list[str]] = {}
     for model_id, name in Adapter.objects.order_by("name").values_list("model_id", "name"):
         named.setdefault(model_id, []).append(name)
@@ -40,4 +41,11 @@ def chat_models() -> list[dict[str, Any]]:
             found.append(
                 {**entry, "name": name, "facts": " · ".join(filter(None, [f"adapter of {model.name}", *facts]))}
             )
+    entries = {entry["name"]: entry for entry in found}
+    for alias in catalog.alias_views():
+        targets = [entries[name] for name, _ in alias.targets if name in entries]
+        if targets:  # else what it stands for was made since the picture was
+            best = next((entry for entry in targets if entry["ready"]), targets[0])
+            facts = "stands for " + ", ".join(entry["name"] for entry in targets)
+            found.append({**best, "name": alias.name, "facts": facts})
     return sorted(found, key=lambda item: (not item["ready"], item["name"]))

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from catalog.domain.keys import digest
 from catalog.models import ApiKey
+from catalog.services import aliases
 from llmgw_site.console import chat
 from tests.llmgw_site.console.conftest import Cluster, Person
 
@@ -26,6 +27,16 @@ def test_models_that_answer_come_first_and_the_others_say_why_they_do_not(admin:
     assert others["a-waiting"]["why"]
     assert others["b-embedder"]["why"] == "it answers /v1/embeddings, not chats"
     assert found[0]["facts"] == "llama.cpp · context 2,048 tokens"
+
+
+def test_an_alias_is_offered_as_what_it_stands_for(admin: Client, cluster: Cluster) -> None:
+    cluster.model("answering")
+    cluster.model("waiting", ready=False)
+    for name, *models in (("both", "answering", "waiting"), ("none", "waiting")):
+        aliases.add(actor="test", name=name, targets=[{"model": model} for model in models])
+    found = {item["name"]: item for item in admin.get("/admin/chat/models").json()["models"]}
+    assert (found["both"]["ready"], found["both"]["facts"]) == (True, "stands for answering, waiting")
+    assert (found["none"]["ready"], found["none"]["why"]) == (False, found["waiting"]["why"])
 
 
 def test_a_key_lives_an_hour_and_is_kept_by_its_hash_only(admin: Client, cluster: Cluster) -> None:
