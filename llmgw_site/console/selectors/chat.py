@@ -46,6 +46,6 @@ def chat_models() -> list[dict[str, Any]]:
         targets = [entries[name] for name, _ in alias.targets if name in entries]
         if targets:  # else what it stands for was made since the picture was
             best = next((entry for entry in targets if entry["ready"]), targets[0])
-            facts = "stands for " + ", ".join(entry["name"] for entry in targets)
-            found.append({**best, "name": alias.name, "facts": facts})
+            told = ", ".join(entry["name"] for entry in targets)
+            found.append({**best, "name": alias.name, "facts": f"stands for {told}"})
     return sorted(found, key=lambda item: (not item["ready"], item["name"]))
