@@ -208,6 +208,10 @@ def _told(name: str, before: Any, after: Any) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value and isinstance(value, list) and not any(isinstance(item, (dict, list)) for item in value):
+        return ", ".join(map(str, value))
+    if value and isinstance(value, dict) and not any(isinstance(item, (dict, list)) for item in value.values()):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
     return "none" if value is None or value == "" or value == [] or value == {} else str(value)
 
 

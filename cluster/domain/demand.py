@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.domain.fetching import NO_ROOM
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ReplicaView
 
@@ -77,7 +78,8 @@ def verdict(
     5. room is being made, its own last one leaves, or
        one that failed is about to start anew            WAITING
     6. one failed to start                               FAILED, with what its node says
-    7. a look later than the attempt found no place      NOWHERE, with what it found
+    7. a look later than the attempt found no place, or
+       none but where there is no room for the weights   NOWHERE, with what it found
     8. else                                              WAITING for that look
     """
     unwanted = _unwanted(model)
@@ -89,7 +91,7 @@ def verdict(
         return Verdict(stage=Stage.READY)
     if model.standing.parked_at is not None:  # 3
         return Verdict(stage=Stage.PARKED, code="model_parked", message=found.parked)
-    if any(state in COMING or _again_soon(item, state) for item, state in mine):  # 4
+    if any((state in COMING and not _stuck(item, state)) or _again_soon(item, state) for item, state in mine):  # 4
         return Verdict(stage=Stage.STARTING)
     leaving = any(not item.run and state is not ReplicaState.STOPPED for item, state in there)
     if found.claimed or leaving or any(model.restarts(item) for item, _ in mine):  # 5
@@ -103,6 +105,11 @@ def verdict(
     if found.code and found.why_at is not None and found.why_at >= attempt:  # 7
         return Verdict(stage=Stage.NOWHERE, code=found.code, message=found.message)
     return Verdict(stage=Stage.WAITING)  # 8
+
+
+def _stuck(replica: ReplicaView, state: ReplicaState) -> bool:
+    """It waits for room on a disk, which does not come by itself."""
+    return state is ReplicaState.FETCHING and replica.code in NO_ROOM
 
 
 def _again_soon(replica: ReplicaView, state: ReplicaState) -> bool:

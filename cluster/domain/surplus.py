@@ -24,7 +24,8 @@ def surplus(draft: Draft, model: ModelView) -> None:
             draft.do(Stop(replica_id=replica.id, reason=_why_replaced(draft, replica)))
     elif len(active) > model.target:
         for replica in sorted(active, key=_taken_back)[: len(active) - model.target]:
-            text = f"{len(active)} replicas run and {model.target} are wanted"
+            few = model.target == 1
+            text = f"{len(active)} replica{'s run' if len(active) != 1 else ' runs'} and {model.target} {'is' if few else 'are'} wanted"
             draft.do(Stop(replica_id=replica.id, reason=text))
     _useless(draft, model)
 

@@ -380,6 +380,12 @@ def replicas_of(model_id: str) -> list[Replica]:
     return list(Replica.objects.filter(model_id=model_id, run=True).order_by("slot"))
 
 
+def still_asked(model_id: str) -> int:
+    """How many replicas of a model shall not run any more and take requests all the same: their nodes have not told yet that
+    they drain."""
+    return Replica.objects.filter(model_id=model_id, run=False, state=ReplicaState.READY).count()
+
+
 # --- the cluster setup
 
 

@@ -46,7 +46,8 @@ def restart(*, actor: str, model: Model, in_place: bool = False, why: str = "") 
             raise Refused(Kind.CONFLICT, "nothing_to_restart", text)
         _write(view, restarting=list(names), in_place=in_place)
         how = "in place, " if in_place else ""
-        text = f"restart of {view.name} asked for: {how}{len(names)} replicas, one after the other"
+        what = f"{len(names)} replicas, one after the other" if len(names) > 1 else "1 replica"
+        text = f"restart of {view.name} asked for: {how}{what}"
         _tell(actor, "model_restart", view, text, why)
     return len(names)
 

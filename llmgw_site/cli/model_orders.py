@@ -93,7 +93,8 @@ def restart(
 ) -> None:
     """Replace each replica of a model by a new one: started beside it, then the old one drains."""
     answer = _post(model, "restart", {"in_place": in_place, "why": why})
-    print(f"{_replicas(answer['replicas'])} will be replaced, one after the other.")
+    count = answer["replicas"]
+    print(f"{_replicas(count)} will be replaced{', one after the other' if count > 1 else ''}.")
 
 
 def retry(model: Ref, why: Why = "") -> None:

@@ -76,7 +76,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     context = {"job": job, "may_change": request.user.has_perms(MAY_CHANGE_JOBS)}  # type: ignore[union-attr]
     if "parts" in request.GET:
         return _told(access.fragment(request, "console/job_parts.html", **context))
-    return access.show(request, "console/job.html", f"Job {job.kind} {job.subject}", **context)
+    return access.show(request, "console/job.html", f"Job: {job.title}", **context)
 
 
 @access.page(*MAY_SEE_JOBS, *MAY_CHANGE_JOBS)

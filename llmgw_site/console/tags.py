@@ -128,4 +128,4 @@ def thousands(count: int | None) -> str:
 @register.filter
 def sentence(text: str) -> str:
     """A message with a capital at its start, unless it may start with a name or an id."""
-    return text[0].upper() + text[1:] if text.split(" ", 1)[0].rstrip(",:") in OPENERS else text
+    return text[0].upper() + text[1:] if text.split(" ", 1)[0].rstrip(",") in OPENERS else text

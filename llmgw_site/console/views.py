@@ -179,7 +179,7 @@ class JobView:
     """A long piece of work with its steps."""
 
     id: str
-    kind: str
+    title: str
     subject: str
     actor: str
     state: JobState

@@ -178,7 +178,7 @@ def wait(context: Context) -> Piece:
         raise Refused(
             Kind.UPSTREAM,
             row.code or "engine_failed",
-            f"the engine does not start: {row.message or 'no reason given'}; its last words are with the replica {row.id}",
+            f"the engine does not start: {row.message.rstrip('.') or 'no reason given'}; its last words are with the replica {row.id}",
             extra={"replica_id": row.id, "log_tail": row.log_tail},
         )
     if any(row.state == ReplicaState.STARTING for row in rows):

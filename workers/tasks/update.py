@@ -32,6 +32,8 @@ SILENT = 60.0
 """Seconds in which a new replica that is ready has to answer."""
 NO_ROOM = 120.0
 """Seconds for which "the new one fits nowhere" stands until the job believes it: nodes may just be reporting in."""
+LEAVE = 60.0
+"""Seconds for which the job waits for nodes to say that their old replicas take no requests any more: one may have fallen silent."""
 ASK = 15.0
 """Seconds that one look may spend on asking."""
 
@@ -149,6 +151,11 @@ def replacing(job: JobView, model: Any, data: dict[str, Any], *, name: str) -> P
         raise Refused(Kind.UPSTREAM, "model_parked", status.reason)
     answered = sum(_name(row) in vetted for row in new)
     if not old and answered == len(new) and (new or not view.target):
+        data.setdefault("left_at", now)
+        asked = selectors.still_asked(model.pk) if now - data["left_at"] < LEAVE else 0
+        if asked:
+            text = f"{answered} of {answered} replaced, {asked} old one{'s' if asked != 1 else ''} may still be asked"
+            return Piece(progress=0.99, detail=text, data=data, again_in=0.5)
         said = f"{answered} replica{'s' if answered != 1 else ''} replaced, each has answered"
         return Piece(
             done=True, detail=said if new else "no replica runs: it is loaded with the next request", data=data
@@ -165,7 +172,7 @@ def _vet(row: Any) -> None:
     failed = row.state == ReplicaState.FAILED
     tried = row.state == ReplicaState.BACKOFF and row.attempt >= ATTEMPTS and row.code not in NOTHING_STARTED
     if failed or tried:
-        why = row.message or "no reason given"
+        why = row.message.rstrip(".") or "no reason given"
         text = f"the new version does not start on node {row.node.name}: {why}; its last words are with the replica {row.id}"
         raise Refused(
             Kind.UPSTREAM, row.code or "engine_failed", text, extra={"replica_id": row.id, "log_tail": row.log_tail}

@@ -17,7 +17,7 @@ def report(outcome: Outcome) -> str:
     cards = sum(len(node.cards) for node in case.nodes)
     classes = {card.klass for node in case.nodes for card in node.cards}
     lines = [
-        f"{case.name}: {len(case.nodes)} nodes, {cards} cards of {len(classes)} classes, {len(case.models)} models, "
+        f"{case.name}: {len(case.nodes)} nodes, {cards} cards of {len(classes)} class{'' if len(classes) == 1 else 'es'}, {len(case.models)} models, "
         f"{len(case.happenings)} happenings; {format_seconds(case.hours * 3600)} in steps of {format_seconds(case.tick)}",
         "",
         *_charts(figures, cards),

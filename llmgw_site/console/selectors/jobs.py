@@ -48,10 +48,18 @@ def job(job_id: str) -> JobView | None:
     return found[0] if found else None
 
 
+def title(row: Job) -> str:
+    """What a job does, and with what."""
+    verb = "roll back" if row.kind.endswith("rollback") else row.kind.removeprefix("adapter_")
+    adapter = row.args.get("adapter") if row.kind.startswith("adapter_") else ""
+    about = f"adapter {adapter} of {row.subject}" if adapter else row.subject
+    return f"{verb.capitalize()} {about}"
+
+
 def _job(row: Job, steps: Iterable[JobStep]) -> JobView:
     return JobView(
         id=row.id,
-        kind=row.kind,
+        title=title(row),
         subject=row.subject,
         actor=row.actor,
         state=JobState(row.state),

@@ -11,6 +11,7 @@ from catalog import selectors as catalog
 from catalog.services import origins
 from cluster.domain.states import JOB_TERMINAL
 from cluster.models import Job, Replica, Throughput
+from llmgw_site.console.selectors.jobs import title
 
 KINDS = ("update", "rollback", "adapter_update", "adapter_rollback", "bench")
 
@@ -18,7 +19,7 @@ KINDS = ("update", "rollback", "adapter_update", "adapter_rollback", "bench")
 @dataclass(frozen=True, kw_only=True)
 class OpenJob:
     id: str
-    kind: str
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class ModelWeights:
     def job(self) -> OpenJob | None:
         """The job that works at it now."""
         rows = Job.objects.filter(kind__in=KINDS, subject=self._name).exclude(state__in=sorted(JOB_TERMINAL))
-        return next((OpenJob(id=row.pk, kind=row.kind) for row in rows.order_by("created_at")), None)
+        return next((OpenJob(id=row.pk, title=title(row)) for row in rows.order_by("created_at")), None)
 
     @cached_property
     def measured(self) -> tuple[Measured, ...]:

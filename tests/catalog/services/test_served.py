@@ -229,6 +229,6 @@ def test_the_log_of_a_model_says_what_was_changed_of_it_and_of_its_profiles() ->
     said = [event.message for event in events_about(model.pk)]
     assert said[:3] == [
         "model chat disabled",
-        "profile default of chat changed: threads 0 → 4, memory 64 MiB → 1536 MiB, args none → ['-b', '64']",
+        "profile default of chat changed: threads 0 → 4, memory 64 MiB → 1536 MiB, args none → -b, 64",
         "model chat changed: description, replicas 3 → 2, priority_class none → critical",
     ]

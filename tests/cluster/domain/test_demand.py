@@ -86,6 +86,14 @@ def test_a_look_later_than_the_attempt_says_that_there_is_no_place() -> None:
     assert (found.stage, found.code, found.message) == (Stage.NOWHERE, "no_memory_now", "one: it needs 4 GiB")
 
 
+@pytest.mark.parametrize(("code", "stage"), [("store_full", Stage.NOWHERE), ("fetch_waits", Stage.STARTING)])
+def test_where_there_is_no_room_for_its_weights_a_replica_is_not_on_its_way(code: str, stage: Stage) -> None:
+    found = Found(attempt_at=NOW, why_at=NOW + 1, code="waiting_to_move", message="one: 60 GiB more do not fit")
+    answer = told(on_demand(), "fetching", code=code, found=found)
+    assert (answer.stage, answer.code) == (stage, "waiting_to_move" if stage is Stage.NOWHERE else "")
+    assert told(on_demand(), "fetching", code="disk_full").stage is Stage.WAITING, "a look may find another place"
+
+
 def test_a_look_before_the_attempt_says_nothing_of_it() -> None:
     assert told(on_demand(), found=NO_ROOM, attempt=NOW + 2).stage is Stage.WAITING
 

@@ -70,7 +70,7 @@ def test_target_keeps_what_was_measured_and_sizes_the_model(llmgw: Llmgw) -> Non
 def test_restart_and_retry(llmgw: Llmgw) -> None:
     _, row = a_ready_replica()
     assert llmgw("model", "retry", "small").code == 1
-    assert llmgw("model", "restart", "small").out == "1 replica will be replaced, one after the other.\n"
+    assert llmgw("model", "restart", "small").out == "1 replica will be replaced.\n"
     assert ModelStanding.objects.get().restarting == [f"{row.pk}:1"]
     ModelStanding.objects.update(parked_at=1.0, failures=5, parked_message="broken", restarting=[])
     assert "is parked after 5 failed starts" in llmgw("model", "restart", "small").err

@@ -151,3 +151,19 @@ def test_a_long_list_costs_as_many_queries_as_a_short_one(admin: Client, django_
             opened(f"job-{count}-{n}")
         with django_assert_num_queries(6):  # 2 for the session, jobs, steps, count, open ones
             admin.get("/admin/jobs?parts=1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [
+        ("update", "Update m"),
+        ("rollback", "Roll back m"),
+        ("adapter_update", "Update adapter calm of m"),
+        ("adapter_rollback", "Roll back adapter calm of m"),
+    ],
+)
+def test_a_job_is_named_by_what_it_does_with_what(kind: str, title: str, admin: Client) -> None:
+    args = {"name": "m"} | ({"adapter": "calm"} if kind.startswith("adapter_") else {})
+    job = jobs.open(kind=kind, subject="m", args=args, actor="user:root")
+    assert title in admin.get("/admin/jobs").content.decode()
+    assert f"<h2>{title}</h2>" in admin.get(f"/admin/jobs/{job.id}").content.decode()

@@ -41,7 +41,7 @@ def test_the_card_shows_replicas_room_and_decisions(admin: Client, model: Model)
     text = text_of(admin, f"/admin/model/{model.pk}")
     for words in ("State ready 1 of 1 ready", "Scaling 1 replica always", "Class Standard", "Owner Nobody", "alpha", "default",
                   "25 % of 4 cores of the node told", "300.0 MiB of", "1 of 2", "Room for more", "1 replica here,", "more fit",
-                  "its maximum allows 0 more", "A replica of chat is placed on node alpha", "50 tokens/s"):  # fmt: skip
+                  "its maximum allows no more", "A replica of chat is placed on node alpha", "50 tokens/s"):  # fmt: skip
         assert words in text, words
     part = admin.get(f"/admin/model/{model.pk}?parts=1")
     assert "X-Llmgw-Now" in part.headers

@@ -43,6 +43,7 @@ def test_what_is_not_known_is_left_out() -> None:
         ("tiny is disabled", "tiny is disabled"),
         ("embedder: its engine does not start", "embedder: its engine does not start"),
         ("the model tiny was removed", "The model tiny was removed"),
+        ("replicas: a whole number from 0 on is needed", "replicas: a whole number from 0 on is needed"),
         ("nothing changed: the files are as they are", "Nothing changed: the files are as they are"),
         ("GGUF only", "GGUF only"),
         ("", ""),

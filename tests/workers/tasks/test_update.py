@@ -59,6 +59,11 @@ class Site:
         self.beat(report(row, "starting", attempt=1))
         self.beat(report(row, "ready", attempt=1, port=1))
 
+    def leave(self) -> None:
+        """The node drains what shall not run any more."""
+        rows = Replica.objects.filter(run=False)
+        self.beat(*(report(row, "draining", attempt=1, port=1) for row in rows))
+
     def changes(self, data: bytes = bytes(64)) -> str:
         return self.repo.commit({"m-Q8_0.gguf": self.small + data, "README.md": b"# new"})
 
@@ -135,6 +140,9 @@ def test_an_update_is_fetched_beside_swapped_and_each_new_replica_asked(site: Si
     assert step(job, "replace").detail == "1 of 1 replaced, old ones finish their requests"
     tick()
     assert site.running() == {new.pk: "ready"}
+    run(job)
+    assert step(job, "replace").detail == "1 of 1 replaced, 1 old one may still be asked"
+    site.leave()
     run(job)
     assert (job.state, job.code) == ("done", "")
     assert job.result["answers"][0]["text"] == "five"
@@ -276,6 +284,7 @@ def updated(site: Site) -> Version:
     site.ready(newest())
     run(job)
     tick()
+    site.leave()
     assert run(job).state == "done"
     return new
 
@@ -289,6 +298,7 @@ def test_rollback_goes_back_without_fetching(site: Site, answers: list[Any], sto
     site.ready(newest())
     run(job)
     tick()
+    site.leave()
     run(job)
     assert job.state == "done"
     assert (site.serves(), site.model.previous) == (site.first, new)

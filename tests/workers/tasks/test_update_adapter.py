@@ -75,6 +75,11 @@ class Site:
         self.beat(report(row, "starting", attempt=1))
         self.beat(report(row, "ready", attempt=1, port=1))
 
+    def leave(self) -> None:
+        """The node drains what shall not run any more."""
+        rows = Replica.objects.filter(run=False)
+        self.beat(*(report(row, "draining", attempt=1, port=1) for row in rows))
+
     def changes(self, name: str = "two.gguf") -> str:
         return self.repo.commit({"calm.gguf": (self.files / name).read_bytes(), "README.md": b"# new"})
 
@@ -136,6 +141,7 @@ def updated(site: Site) -> Version:
     site.ready(Replica.objects.filter(run=True).latest("created_at"))
     run(job)
     tick()
+    site.leave()
     run(job)
     assert (job.state, job.code) == ("done", "")
     return new
@@ -157,6 +163,7 @@ def test_the_new_file_is_fetched_beside_swapped_and_each_new_replica_asked_for_t
     run(job)
     tick()
     assert site.running() == {new.pk: "ready"}
+    site.leave()
     run(job)
     assert (job.state, job.code) == ("done", "")
     assert (job.result["adapter"], job.result["updated"], job.result["changed"]) == ("calm", True, ["calm.gguf"])
@@ -176,6 +183,7 @@ def test_the_way_back_fetches_nothing(site: Site, answers: list[Any]) -> None:
     site.ready(Replica.objects.filter(run=True).latest("created_at"))
     run(job)
     tick()
+    site.leave()
     run(job)
     assert (job.state, job.code) == ("done", "")
     assert (site.now().previous, site.now().facts) == (new, before)
