@@ -136,4 +136,4 @@ def test_twenty_kills_in_a_fetch_cost_the_segments_that_were_on_their_way(
     assert 0 <= twice <= (agents * CONNECTIONS + 1) * SEGMENT
     what = f"the stack to be whole: {up.tail()}"
     wait_for(lambda: up.services() == set(SERVICES), seconds=fair(30), what=what, every=0.2)
-    assert up.chat(model="large").status_code == 200
+    wait_for(lambda: up.answers("large"), seconds=fair(30), what=f"{what} to answer", every=0.2)

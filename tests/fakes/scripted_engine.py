@@ -58,6 +58,7 @@ class Seen:
     at: float
     aborted_at: float | None = None  # the gateway closed before the end
     done: bool = False
+    sent: int = 0  # tokens of a stream that were written
 
     @property
     def json(self) -> Any:
@@ -211,6 +212,7 @@ class ScriptedEngine:
             if isinstance(event, float):
                 await asyncio.sleep(event)
             else:
+                seen.sent += f'"t{seen.sent} "' in str(event)
                 await _chunk(writer, str(event).replace("\n", script.line_end).encode(), script)
         writer.write(b"0\r\n\r\n")
         await writer.drain()

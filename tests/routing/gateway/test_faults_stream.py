@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -256,10 +255,9 @@ async def test_f48_an_engine_that_never_answers_harms_no_other(tmp_path: Path) -
         gw.publish((local_engine("rep_1", TINY, gw.engine.port, slots=20), other))
         stuck = [asyncio.ensure_future(gw.chat({"never": True})) for _ in range(20)]
         await until(lambda: len(gw.engine.requests) == 20)
-        began = time.monotonic()
         for _ in range(10):
             assert (await gw.chat(model=SECOND)).status_code == 200
-        assert time.monotonic() - began < 5
+        assert not any(task.done() for task in stuck)
         for task in stuck:
             task.cancel()
         await gw.idle()

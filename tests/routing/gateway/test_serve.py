@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,66 +17,16 @@ import pytest
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
 from routing.gateway import lifespan, serve
-from tests.processes import fair, free_port
 from tests.routing.gateway.listening import configured
+from tests.routing.gateway.process import NAMES, Process, answers, free_ports, ready
 from tests.routing.gateway.scripted import connected, until
-
-PROGRAM = "from llmgw_site.lib.config import load; from routing.gateway.serve import main; main(load())"
-NAMES = ("LLMGW_PORT", "LLMGW_NODE_PORT", "LLMGW_METRICS_PORT")
-
-
-def free_ports(count: int) -> list[int]:
-    return [free_port() for _ in range(count)]
-
-
-class Process:
-    """A gateway process with its own data folder and ports."""
-
-    def __init__(self, data: Path) -> None:
-        self.client, self.node, self.metrics = self.ports = free_ports(3)
-        self.environ = os.environ | {"LLMGW_DATA": str(data)}
-        self.environ |= {name: str(port) for name, port in zip(NAMES, self.ports, strict=True)}
-        self.child: subprocess.Popen[str] | None = None
-
-    def start(self) -> subprocess.Popen[str]:
-        self.child = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM], env=self.environ, stderr=subprocess.PIPE, text=True
-        )
-        return self.child
-
-    def stderr(self) -> str:
-        assert self.child is not None
-        assert self.child.stderr is not None
-        return self.child.stderr.read()
 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
     made = Process(tmp_path)
     yield made
-    if made.child is not None:
-        made.child.kill()
-        made.child.wait()
-        if made.child.stderr is not None:
-            made.child.stderr.close()
-
-
-async def answers(port: int, path: bytes) -> int:
-    """Status of a GET, 0 while nobody listens."""
-    try:
-        async with connected(port) as client:
-            await client.send(b"GET %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
-            return (await client.response())[0]
-    except (ConnectionError, asyncio.IncompleteReadError):
-        return 0
-
-
-async def ready(process: Process) -> None:
-    async with asyncio.timeout(fair(15)):
-        while await answers(process.metrics, b"/metrics") == 0:
-            assert process.child is not None
-            assert process.child.poll() is None, process.stderr()
-            await asyncio.sleep(0.05)
+    made.end()
 
 
 async def test_three_listeners_answer_and_sigterm_ends_them_cleanly(process: Process) -> None:
