@@ -223,11 +223,19 @@ def as_refused(error: Exception, request: Any) -> Refused:
             return Refused(
                 Kind.UNAVAILABLE,
                 "database_unavailable",
-                f"The database does not answer (request {request_id}).",
+                f"{_trouble(error)} (request {request_id}).",
                 retry_after=2,
             )
         case _:
             return internal(error, request)
+
+
+def _trouble(error: OperationalError) -> str:
+    """A disk that is full is somebody's to mend; SQLite says so in words, PostgreSQL by its code."""
+    full = "disk is full" in str(error) or getattr(error.__cause__, "sqlstate", "") == "53100"
+    return (
+        "The database cannot write, for its disk is full: make room there" if full else "The database does not answer"
+    )
 
 
 def internal(error: BaseException | None, request: Any) -> Refused:

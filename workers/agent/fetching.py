@@ -7,6 +7,7 @@ fails is tried again after a pause. On the controllers' word versions are remove
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
 import time
@@ -200,7 +201,11 @@ class Fetching:
             )
         except OSError as error:
             text = f"the store of this node fails ({error.strerror or error}): look at the disk of {self._store.root}"
-            self._failed(item, "fetch_failed", text, None)
+            full = error.errno in (
+                errno.ENOSPC,
+                errno.EDQUOT,
+            )  # not even its lists could be written, or others filled the disk meanwhile
+            self._failed(item, "disk_full" if full else "fetch_failed", text, None)
         except Exception:
             log.exception("fetch_failed")
             self._failed(item, "fetch_failed", "a defect of llmgw; the log of this node's agent says more", None)

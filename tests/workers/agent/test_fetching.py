@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -451,6 +452,27 @@ async def test_what_was_lost_is_fetched_again_while_it_is_ordered(tmp_path: Path
             assert node.store.path(VERSION) is None
             await node.whole()
             assert node.store.path(VERSION) is not None
+
+
+async def test_a_disk_that_takes_nothing_any_more_is_full_and_what_it_lacked_comes_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with holders.town(tmp_path) as town:
+        holder = await town.hold("a", FILES)
+        async with at_work(Node(town.asker.config, town.calls(), BARE)) as node:
+            full, fetch = [True], Store.fetch
+
+            def at_its_end(store: Store, *args: Any, **words: Any) -> None:
+                if full[0]:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                fetch(store, *args, **words)
+
+            monkeypatch.setattr(Store, "fetch", at_its_end)
+            node.want(FetchOrder(version=VERSION, sources=(holder.source,)))
+            await node.until(lambda: node.report.code == "disk_full")
+            assert "No space left" in node.report.message
+            full[0] = False
+            await node.whole()
 
 
 async def test_a_node_that_gives_wrong_bytes_is_passed_over_and_named(tmp_path: Path) -> None:

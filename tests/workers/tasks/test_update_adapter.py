@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from catalog.domain.adapters import CONFIG, WEIGHTS
 from catalog.models import Adapter, Model, Version
 from catalog.services import adapter_updates, adapters
 from catalog.services import versions as weights
@@ -14,10 +17,10 @@ from cluster.models import Job, JobStep, ModelStanding, Replica
 from cluster.selectors import database_now
 from cluster.services import jobs as rows
 from cluster.services import updates
-from cluster.wire import WeightsReport
+from cluster.wire import EngineBuild, WeightsReport
 from llmgw_site.lib.errors import Kind, Refused
 from routing.selectors import compile_snapshot
-from tests.cluster.rows import Machine, report, tick
+from tests.cluster.rows import ENGINES, Machine, report, tick
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.rows import ACTOR, a_model
@@ -43,13 +46,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Site:
     """One node, a model with a fetched adapter, of which one replica is ready."""
 
+    path: str
+    engines, scale = ENGINES, 0.5
+
     def __init__(self, hub: Hub, files: Path) -> None:
         self.files = files
         self.repo = hub.add(Repo(REPO))
-        self.repo.commit({"calm.gguf": (files / "one.gguf").read_bytes(), "README.md": b"#"})
         self.machine = Machine("one")
-        self.model = a_model("base", weights_path=str(files / "base.gguf"), profile={"memory": 1 << 28})
-        self.adapter = adapters.add(actor=ACTOR, model=self.model, name="calm", repository=REPO, scale=0.5)
+        self.model = self.stock()
+        self.adapter = adapters.add(actor=ACTOR, model=self.model, name="calm", repository=REPO, scale=self.scale)
         assert self.adapter.version is not None
         self.first: Version = self.adapter.version
         self.has = {self.first.pk: self.first.size}
@@ -57,6 +62,11 @@ class Site:
         self.beat()
         tick()
         self.ready(Replica.objects.get())
+
+    def stock(self) -> Model:
+        self.repo.commit({"calm.gguf": (self.files / "one.gguf").read_bytes(), "README.md": b"#"})
+        self.path = str(self.files / "base.gguf")
+        return a_model("base", weights_path=self.path, profile={"memory": 1 << 28})
 
     def hold(self, version: Version) -> None:
         self.has[version.pk] = version.size
@@ -67,9 +77,10 @@ class Site:
         there = set(Replica.objects.values_list("id", flat=True))
         told = tuple(item for key, item in self.told.items() if key in there)
         size = (self.files / "base.gguf").stat().st_size
-        held: tuple[WeightsReport, ...] = (WeightsReport(path=str(self.files / "base.gguf"), size=size),)
+        held: tuple[WeightsReport, ...] = (WeightsReport(path=self.path, size=size),)
         held += tuple(WeightsReport(path=path, size=size) for path, size in self.has.items())
-        self.machine.heartbeat(*told, weights_mark=" ".join(self.has), weights=held, fetches=())
+        mark = " ".join(self.has)
+        self.machine.heartbeat(*told, weights_mark=mark, weights=held, fetches=(), engines=self.engines)
 
     def ready(self, row: Replica) -> None:
         self.beat(report(row, "starting", attempt=1))
@@ -90,6 +101,33 @@ class Site:
 
     def now(self) -> Adapter:
         return Adapter.objects.select_related("version", "previous", "model").get(pk=self.adapter.pk)
+
+
+def peft(rank: int, *, width: int = 64) -> dict[str, bytes]:
+    """The files of a PEFT adapter, one pair of matrices of this rank."""
+    head: dict[str, Any] = {}
+    at = 0
+    for half, shape in (("A", [rank, width]), ("B", [width, rank])):
+        name = f"base_model.model.model.layers.0.self_attn.q_proj.lora_{half}.weight"
+        head[name] = {"dtype": "F16", "shape": shape, "data_offsets": [at, at + 2 * rank * width]}
+        at += 2 * rank * width
+    text = json.dumps(head).encode()
+    config = json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank}).encode()
+    return {CONFIG: config, WEIGHTS: struct.pack("<Q", len(text)) + text + bytes(at), "README.md": b"#"}
+
+
+class Folders(Site):
+    """The same with a PEFT adapter, of a model that vLLM runs."""
+
+    path, engines, scale = "/srv/deep", (EngineBuild(kind="vllm", version="1"),), 1.0
+
+    def stock(self) -> Model:
+        self.repo.commit(peft(8))
+        profile = {"engine": "vllm", "memory": 1 << 30}
+        return a_model("base", weights_path=self.path, profile=profile)
+
+    def changes(self, name: str = "") -> str:
+        return self.repo.commit(peft(16))
 
 
 @pytest.fixture
@@ -263,3 +301,34 @@ def test_a_file_on_the_nodes_has_no_origin_and_a_former_version_stays(site: Site
     with pytest.raises(Refused, match="adapter") as refused:
         weights.remove(actor=ACTOR, version=site.first)
     assert refused.value.code == "still_in_use"
+
+
+def test_a_folder_of_an_adapter_is_updated_and_put_back_as_one(
+    stocked_hub: Hub, files: Path, answers: list[Any]
+) -> None:
+    site = Folders(stocked_hub, files)
+    assert (site.now().facts["format"], site.now().facts["rank"]) == ("safetensors", 8)
+    job, new = until_swapped(site)
+    assert {item["path"] for item in new.manifest["files"]} == {CONFIG, WEIGHTS}
+    site.ready(Replica.objects.filter(run=True).latest("created_at"))
+    run(job)
+    tick()
+    run(job)
+    assert (job.state, job.code, set(job.result["changed"])) == ("done", "", {CONFIG, WEIGHTS})
+    assert answers[1:] == ["calm"]
+    assert (site.now().facts["rank"], site.running()) == (16, {new.pk: "ready"})
+    back = run(opened(site, "adapter_rollback"))
+    tick()
+    site.ready(Replica.objects.filter(run=True).latest("created_at"))
+    run(back)
+    tick()
+    run(back)
+    assert (back.state, site.now().facts["rank"], site.now().version) == ("done", 8, site.first)
+
+
+def test_a_folder_that_is_no_adapter_of_the_model_any_more_ends_the_job(stocked_hub: Hub, files: Path) -> None:
+    site = Folders(stocked_hub, files)
+    site.repo.commit({**peft(8), CONFIG: json.dumps({"peft_type": "IA3"}).encode()})
+    job = run(opened(site))
+    assert (job.state, job.code) == ("failed", "adapter_not_lora")
+    assert Version.objects.count() == 1
