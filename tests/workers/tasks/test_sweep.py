@@ -123,7 +123,7 @@ def test_of_decisions_about_one_model_the_newest_are_kept_and_all_that_people_di
     monkeypatch.setattr(events, "DECISIONS", 3)
     monkeypatch.setattr(sweep, "BATCH", 2)
 
-    def write(number: int, actor: str, **subject: str) -> None:
+    def write(number: int, actor: str, **subject: Any) -> None:
         events.append(actor=actor, kind="k", message=str(number), **{"subject_kind": "model", **subject})
 
     for number in range(10):
