@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: help install up test test-fast prove lint openapi fmt bench bench-heartbeats bench-mirror bench-scheduler lock clean
+.PHONY: help install up test test-fast prove lint openapi fmt bench bench-heartbeats bench-mirror bench-scheduler bench-usage lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ bench-heartbeats: $(VENV)/.ready-dev ## measure what the heartbeats of 1,000 nod
 
 bench-mirror: $(VENV)/.ready-dev ## measure how fast a node gives weights to another, beside nginx; writes var/bench/mirror.json
 	@$(BIN)/python -m tests.bench.mirror $(ARGS)
+
+bench-usage: $(VENV)/.ready-dev ## measure reports at the end of a year of 10 million requests a day; writes var/bench/usage.json
+	@$(BIN)/python -m tests.bench.usage $(ARGS)
 
 bench-scheduler: $(VENV)/.ready-dev ## measure the scheduler's decisions on 100 to 10,000 nodes; writes var/bench/scheduler.json
 	@$(BIN)/python -m tests.bench.scheduler $(ARGS)

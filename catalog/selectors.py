@@ -11,6 +11,7 @@ from django.contrib.auth import get_user_model
 from django.db import models
 from django.db.models import Count, Prefetch, Q, QuerySet
 
+from catalog.domain import keys as secrets
 from catalog.domain.budgets import Standing
 from catalog.domain.types import (
     AdapterView,
@@ -126,6 +127,12 @@ def key_prefixes(ids: Collection[str]) -> dict[str, str]:
 def key_names(ids: Collection[str]) -> dict[str, str]:
     """What people call these keys, by id. One query."""
     return dict(ApiKey.objects.filter(pk__in=ids).values_list("pk", "name"))
+
+
+def keys_called(text: str) -> QuerySet[ApiKey, str]:
+    """Ids of the keys that have this name, or begin like that, now or before they were rotated; the revoked ones, too."""
+    called = Q(name=text) | Q(prefix=text[: secrets.SHOWN]) | Q(former_prefix=text[: secrets.SHOWN])
+    return ApiKey.objects.filter(called).order_by().values_list("pk", flat=True)
 
 
 def user_names(ids: Collection[str]) -> dict[str, str]:
@@ -340,6 +347,10 @@ def role_grants() -> QuerySet[RoleGrant]:
 
 def admin_tokens() -> QuerySet[AdminToken]:
     return AdminToken.objects.select_related("user")
+
+
+def model_rows() -> QuerySet[Model]:
+    return Model.objects.order_by("name")
 
 
 def models_with_profiles() -> QuerySet[Model]:

@@ -5,12 +5,41 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import Q
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
+from catalog import selectors as catalog
 from catalog.services import access
 from llmgw_site.lib.units import format_seconds
+from routing import selectors
+from routing.domain.endpoints import ENDPOINTS
 from routing.models import UsageRecord
+
+
+class _Endpoint(admin.SimpleListFilter):
+    """Of those there are: asking which the records have would read them all."""
+
+    title, parameter_name = "endpoint", "endpoint"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in ENDPOINTS]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.filter(endpoint=self.value()) if self.value() else queryset
+
+
+class _Model(admin.SimpleListFilter):
+    """As it was asked for, of those in the catalogue that the user may see."""
+
+    title, parameter_name = "model", "model_asked"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        seen = access.reach(request.user, "catalog.view_model").of_rows(catalog.model_rows(), access.IN_SCOPE)
+        return [(name, name) for name in seen.order_by("name").values_list("name", flat=True)]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.filter(model_asked=self.value()) if self.value() else queryset
 
 
 @admin.register(UsageRecord)
@@ -21,9 +50,10 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
         "started_at", "model_asked", "endpoint", "outcome", "finish_reason", "status", "tokens_in", "tokens_out",
         "first_token", "total", "key_prefix", "request_id",
     ]  # fmt: skip
-    list_filter = ["outcome", "endpoint", "model_asked"]
-    search_fields = ["record_id", "request_id", "key_id", "key_prefix", "project_id"]
-    date_hierarchy = "started_at"
+    list_filter = ["started_at", "outcome", _Endpoint, _Model]
+    search_fields = ["request_id"]  # what is looked for in which column: get_search_results
+    search_help_text = "The id of a request, a record or a project; a key by its id, its name or its first characters."
+    paginator = selectors.Pages
     show_full_result_count = False
     list_fullwidth = True
 
@@ -44,6 +74,15 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
     @admin.display(description="Total", ordering="total_s")
     def total(self, row: UsageRecord) -> str | None:
         return None if row.total_s is None else format_seconds(row.total_s)
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        """Whole ids only: there are indexes for these, and for parts of them there are none."""
+        text = search_term.strip()
+        if not text:
+            return queryset, False
+        keys = catalog.keys_called(text)
+        ids = Q(pk=text) | Q(request_id=text) | Q(key_id=text) | Q(project_id=text) | Q(key_id__in=keys)
+        return queryset.filter(ids), False
 
     def get_queryset(self, request: HttpRequest) -> Any:
         """Records of the projects that the user may see."""

@@ -329,7 +329,7 @@ def _row(record: UsageRecord, node_id: str) -> Row:
     """A record as a row; texts and figures that are too long for their columns are cut to what these hold."""
     if not record.record_id:
         raise WireError("record_id: empty")
-    values = dataclasses.asdict(record)
+    values: dict[str, Any] = {name: getattr(record, name) for name in _FIELDS}
     for name, value in values.items():
         if isinstance(value, str):
             values[name] = value[: _LENGTH[name]]
@@ -347,4 +347,5 @@ def _row(record: UsageRecord, node_id: str) -> Row:
 MOST_COUNTED = 1 << 40
 """Tokens, and millionths of the currency, that one request can count for: sums of millions of them are still numbers."""
 _MOST = {"status": 999, **dict.fromkeys(rollups.SUMS, MOST_COUNTED)}
+_FIELDS = tuple(field.name for field in dataclasses.fields(UsageRecord))
 _LENGTH = {field.name: field.max_length for field in Row._meta.concrete_fields}

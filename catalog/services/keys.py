@@ -19,6 +19,8 @@ from catalog.services.allowlists import allowlist
 from catalog.signals import secrets_revoked
 from llmgw_site.lib.errors import Kind, Refused
 
+TOUCH_EVERY = timedelta(minutes=1)
+"""How exact `last_used_at` is."""
 LONGEST_GRACE = 90 * 86_400.0
 """Seconds that the former text of a key may go on to be worth something."""
 
@@ -118,9 +120,14 @@ def prune(*, before: datetime, limit: int) -> int:
 
 
 def touch(*, used: Mapping[str, datetime]) -> None:
-    """Note when keys were last used, by id; older times than the noted ones are ignored.
+    """Note when keys were last used, by id, to the minute: finer, it would cost as much as storing the usage. Older times than the
+    noted ones are ignored.
 
     In the order of their ids, so that two batches of usage that name the same keys never wait for each other.
     """
-    for key_id, at in sorted(used.items()):
+    noted = dict(ApiKey.objects.filter(pk__in=used).values_list("pk", "last_used_at"))
+    for key_id in sorted(noted):
+        at, before = used[key_id], noted[key_id]
+        if before is not None and at - before < TOUCH_EVERY:
+            continue
         ApiKey.objects.filter(Q(last_used_at__isnull=True) | Q(last_used_at__lt=at), pk=key_id).update(last_used_at=at)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import QuerySet
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, serializers, viewsets
+from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -32,6 +33,7 @@ FILTERS = {
     "request_id": "request_id",
 }
 BY = {**{name: FILTERS[name] for name in ("model", "key", "project", "node", "outcome")}, "endpoint": "endpoint"}
+FIRST = datetime(1, 1, 2, tzinfo=UTC)
 _PARAMETERS = [
     *(OpenApiParameter(name, description=f"Only records with this {name.replace('_', ' ')}.") for name in FILTERS),
     OpenApiParameter("since", datetime, description="Started at this time or later."),
@@ -64,8 +66,13 @@ class Usage(mixins.ListModelMixin, viewsets.GenericViewSet[Any]):
             queryset = queryset.filter(started_at__lt=until)
         return queryset
 
+    def paginate_queryset(self, queryset: Any) -> Any:
+        cast("PageNumberPagination", self.paginator).django_paginator_class = selectors.Pages
+        return super().paginate_queryset(queryset)
+
     @extend_schema(parameters=_PARAMETERS)
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """`count` goes no further than 100,000, nor do the pages: `since` and `until` lead to what lies further back."""
         return super().list(request, *args, **kwargs)
 
     @extend_schema(
@@ -76,11 +83,16 @@ class Usage(mixins.ListModelMixin, viewsets.GenericViewSet[Any]):
         responses=UsageSummary,
     )
     def summary(self, request: Request) -> Response:
-        """Requests and tokens, summed by one column."""
+        """Requests and tokens, summed by one column; of the last day, or the day before `until`, where no `since` is given. It
+        reads the records themselves: for more days there is `/usage/report`."""
         by = request.query_params.get("by", "model")
         if by not in BY:
             raise wrong("by", f"There is no such column; there are {', '.join(sorted(BY))}.")
-        rows = selectors.summary(self.filter_queryset(self.get_queryset()), BY[by])
+        records = self.filter_queryset(self.get_queryset())
+        if self._time("since") is None:
+            until = self._time("until") or datetime.now(UTC)
+            records = records.filter(started_at__gte=max(until, FIRST) - timedelta(days=1))
+        rows = selectors.summary(records, BY[by])
         return Response({"by": by, "results": rows})
 
     def _time(self, name: str) -> datetime | None:

@@ -84,6 +84,17 @@ def test_touch_only_moves_forward() -> None:
     assert key.last_used_at == now
 
 
+def test_a_busy_key_is_written_once_a_minute_and_not_with_every_batch(django_assert_num_queries: Any) -> None:
+    key, _ = a_key()
+    now = timezone.now()
+    keys.touch(used={key.pk: now})
+    with django_assert_num_queries(1):
+        keys.touch(used={key.pk: now + timedelta(seconds=59)})
+    keys.touch(used={key.pk: now + timedelta(seconds=60)})
+    key.refresh_from_db()
+    assert key.last_used_at == now + timedelta(seconds=60)
+
+
 def test_the_floors_above_hear_of_a_change_after_its_commit(django_capture_on_commit_callbacks: Any) -> None:
     heard: list[dict[str, Any]] = []
 
