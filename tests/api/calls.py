@@ -1,4 +1,4 @@
-"""Calls of the admin API as a client makes them: bytes in, status and JSON out."""
+"""Calls of the admin API as a client makes them: bytes in, status and JSON out, or text where it is a table (CSV)."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Caller:
             content_type=headers.pop("content_type", "application/json"),
             headers={**sent, **headers},
         )
-        content = response.content
+        content, plain = response.content, response.get("content-type", "").startswith("text/csv")
         return Answer(
             response.status_code,
-            orjson.loads(content) if content else None,
+            content.decode() if plain else orjson.loads(content) if content else None,
             {name.lower(): value for name, value in response.items()},
         )
 

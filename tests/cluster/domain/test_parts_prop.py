@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cluster.domain.parts import PartView, Said, heard, order, stand
 from cluster.domain.states import ReplicaState
 from cluster.wire import Serve, WantedReplica, Weights
+from tests.examples import few
 from workers.agent.events import Event, Exited, Probe, Probed, Signal, Spawn, Spawned, Tick, Verdict, WantedArrived
 from workers.agent.machine import Machine
 from workers.agent.state import Rules
@@ -123,6 +124,7 @@ ACTS = st.lists(
 )  # fmt: skip
 
 
+@few()
 @given(ACTS)
 def test_whatever_dies_and_whoever_is_heard_first_both_parts_come_to_serve_as_one(acts: list[tuple[str, int]]) -> None:
     pair = Pair()
@@ -134,6 +136,7 @@ def test_whatever_dies_and_whoever_is_heard_first_both_parts_come_to_serve_as_on
     assert {node.engine[1] for node in pair.nodes if node.engine} == {pair.generation}
 
 
+@few()
 @given(ACTS)
 def test_one_that_is_to_stop_leaves_nothing_behind(acts: list[tuple[str, int]]) -> None:
     pair = Pair()

@@ -17,6 +17,7 @@ from cluster.domain.states import ReplicaState
 from cluster.domain.types import ModelView, ReplicaView, Standing, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_profile, a_replica, applied, nodes_work, with_replica
+from tests.examples import few
 
 T = 1_000_000.0
 NODE = a_node(memory=64 * GIB)
@@ -205,6 +206,7 @@ def test_after_a_step_the_time_counts_at_once() -> None:
     assert scaled(board(model, *busy), model, T)[0].pressed_since == T
 
 
+@few()
 @given(
     loads=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=200, max_size=200), most=st.integers(1, 4)
 )

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.domain.queueing import HIGHEST, LOWEST, Line, Ticket, quantum, unfairness
+from tests.examples import few
 
 TOKENS = st.integers(0, 20_000)
 PRIORITIES = st.integers(LOWEST, HIGHEST)
@@ -88,6 +89,7 @@ def test_flows_that_always_have_requests_differ_by_a_bounded_amount(
             assert abs(turns) <= unfairness(largest, mine, theirs)
 
 
+@few()
 @given(tokens=TOKENS, priority=PRIORITIES, floods=st.lists(st.tuples(TOKENS, PRIORITIES), min_size=1, max_size=4))
 def test_a_request_is_served_however_much_others_send(
     tokens: int, priority: int, floods: list[tuple[int, int]]
