@@ -313,15 +313,17 @@ def test_a_folder_of_an_adapter_is_updated_and_put_back_as_one(
     site.ready(Replica.objects.filter(run=True).latest("created_at"))
     run(job)
     tick()
+    site.leave()
     run(job)
     assert (job.state, job.code, set(job.result["changed"])) == ("done", "", {CONFIG, WEIGHTS})
-    assert answers[1:] == ["calm"]
+    assert set(answers[1:]) == {"calm"}
     assert (site.now().facts["rank"], site.running()) == (16, {new.pk: "ready"})
     back = run(opened(site, "adapter_rollback"))
     tick()
     site.ready(Replica.objects.filter(run=True).latest("created_at"))
     run(back)
     tick()
+    site.leave()
     run(back)
     assert (back.state, site.now().facts["rank"], site.now().version) == ("done", 8, site.first)
 
