@@ -178,6 +178,9 @@ def check(row: models.Model) -> None:
         name, problem = next((field, items[0]) for field, items in error.error_dict.items())
         param = None if name == NON_FIELD_ERRORS else name
         text = " ".join(problem.messages)
+        if problem.code == "unique" and name == "name":
+            one = f"{'an' if noun(row)[0] in 'aeiou' else 'a'} {noun(row)}"
+            text = f"There is {one} named {getattr(row, name)!r} already: choose another name."
         if problem.code in ("name_taken", "unique"):
             raise Refused(Kind.CONFLICT, "name_taken", text, param="name") from None
         raise Refused(Kind.INVALID, "invalid_value", f"{param}: {text}" if param else text, param=param) from None

@@ -106,6 +106,7 @@ def test_a_name_is_taken_once() -> None:
     with pytest.raises(Refused) as refused:
         a_model("m")
     assert (refused.value.kind, refused.value.code) == (Kind.CONFLICT, "name_taken")
+    assert refused.value.message == "There is a model named 'm' already: choose another name."
     assert Profile.objects.count() == 1
 
 
