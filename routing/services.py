@@ -20,7 +20,7 @@ from django.db.models import Model
 from catalog import selectors as catalog
 from catalog.domain.budgets import Span, Standing, moved, span, standing
 from catalog.models import Budget
-from catalog.services import budgets, keys, limits, providers
+from catalog.services import budgets, holders, keys, providers
 from catalog.services.access import EVERYWHERE, Reach
 from cluster import selectors as cluster
 from cluster.domain.explain import ModelStatus
@@ -265,7 +265,7 @@ class BudgetNow:
 
 def budgets_now(now: datetime, held: Reach = EVERYWHERE) -> list[BudgetNow]:
     """Every budget in reach, in the order of the tree. Two queries, and two for each begin of a period, however many there are."""
-    every = budgets.ordered(budgets.every(held))
+    every = budgets.every(held)
     if not every:
         return []
     spans = {(row.period, row.zone): span(row.period, row.tz, now) for row in every}
@@ -297,7 +297,7 @@ def look_at_budgets(now: datetime) -> int:
 
 
 def _standing_words(row: Budget, fresh: Standing, spent: int) -> str:
-    what = f"budget of the {limits.kind(row.of)} {row.of.name} a {row.period}"
+    what = f"budget of the {holders.kind(row.of)} {row.of.name} a {row.period}"
     figures = f"{costs.told(spent, settings.CONFIG.currency)} of {costs.told(row.micro, settings.CONFIG.currency)}"
     word = {Standing.OK: "has room again", Standing.WARNED: "is nearly spent", Standing.SPENT: "is spent"}[fresh]
     return f"{what} {word}: {figures}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
@@ -17,22 +18,27 @@ from catalog.services import access, actors
 from llmgw_site.lib.errors import Kind, Refused
 
 
-class ServicePages(ModelAdmin):  # type: ignore[misc]
+class _Abstract(ABCMeta, type(ModelAdmin)):  # type: ignore[misc]
+    """Pages that lack a method are refused when they are registered."""
+
+
+class ServicePages(ModelAdmin, metaclass=_Abstract):  # type: ignore[misc]
     """Pages whose writes go through services. Heirs override `save_model`, `save_related` and `remove`."""
 
     show_full_result_count = False
     list_fullwidth = True
     warn_unsaved_form = True
 
+    @abstractmethod
     def remove(self, request: HttpRequest, row: Any) -> None:
         """Delete a row by its service."""
-        raise NotImplementedError
 
     def actor(self, request: HttpRequest) -> str:
         return actors.of(user=request.user)
 
+    @abstractmethod
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        raise NotImplementedError
+        """Write what the form says by a service."""
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         self.remove(request, obj)
@@ -58,7 +64,7 @@ class ServicePages(ModelAdmin):  # type: ignore[misc]
         try:
             return view()
         except Refused as refused:
-            if request.method != "POST" or refused.kind in _NO_FIELD:
+            if request.method != "POST" or (refused.kind in _NO_FIELD and refused.param is None):
                 return self._back(request, request.path, refused)
             request.refused = refused
         return self._answered(request, request.path, view)
@@ -118,9 +124,9 @@ class ScopedPages(ServicePages):
         held = self._held(request, "view") | self._held(request, "change") | self._held(request, "delete")
         return held.of_rows(self.rows(), self.paths)
 
+    @abstractmethod
     def rows(self) -> Any:
         """All rows, with what lists show."""
-        raise NotImplementedError
 
     def get_list_filter(self, request: HttpRequest) -> Any:
         """A filter by scope names all there are: it is for whoever may see all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 from django import forms
@@ -55,8 +56,9 @@ class _ScopePages(ScopedPages):
         else:
             obj.pk = self.create(self.actor(request), form.cleaned_data).pk
 
+    @abstractmethod
     def create(self, actor: str, data: dict[str, Any]) -> Any:
-        raise NotImplementedError
+        """The new row, by its service."""
 
     def remove(self, request: HttpRequest, row: Any) -> None:
         scopes.delete(actor=self.actor(request), scope=row)

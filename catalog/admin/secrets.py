@@ -6,6 +6,7 @@ The text of a new one goes to the next page in a message, which Django keeps in 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from django import forms
@@ -17,7 +18,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action, display
-from unfold.widgets import UnfoldAdminDecimalFieldWidget
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminSelectWidget
 
 from catalog import selectors
 from catalog.admin.names import NamesField, shown
@@ -74,9 +75,13 @@ class _SecretPages(ScopedPages):
             count = self.revoke(request, list(rows))
         messages.success(request, f"{count} revoked.")
 
+    @abstractmethod
     def revoke(self, request: HttpRequest, rows: list[Any]) -> int:
         """Revoke these; how many that were."""
-        raise NotImplementedError
+
+    def remove(self, request: HttpRequest, row: Any) -> None:
+        """Rows stay, so that usage keeps its name."""
+        self.revoke(request, [row])
 
     def show_once(self, request: HttpRequest, what: str, text: str) -> None:
         """The secret, for the next page and for nothing else."""
@@ -84,14 +89,33 @@ class _SecretPages(ScopedPages):
         messages.warning(request, shown)
 
 
+_SHARES = {
+    2: "2: 16 times the share",
+    1: "1: 4 times the share",
+    0: "0: as everybody",
+    -1: "-1: a quarter",
+    -2: "-2: a sixteenth",
+}
+
+
 class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
     models = NamesField(
         help_text="Names of the models and adapters it may use, one a line; empty: all that its scopes allow."
     )
 
+    priority = forms.TypedChoiceField(
+        choices=list(_SHARES.items()),
+        coerce=int,
+        empty_value=0,  # type: ignore[arg-type]
+        initial=0,
+        required=False,
+        widget=UnfoldAdminSelectWidget,
+        help_text="Where requests wait for room. More than 0 is given by who may make keys everywhere.",
+    )
+
     class Meta:
         model = ApiKey
-        fields = ["project", "name", "user", "models", "expires_at"]
+        fields = ["project", "name", "user", "models", "priority", "expires_at"]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -127,6 +151,7 @@ class KeyPages(_SecretPages):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         data = form.cleaned_data
+        keys.may_issue(request.user, project=data["project"], priority=data["priority"])
         key, secret = keys.issue(
             actor=self.actor(request),
             project=data["project"],
@@ -134,6 +159,7 @@ class KeyPages(_SecretPages):
             models=data["models"],
             expires_at=data["expires_at"],
             user=data["user"],
+            priority=data["priority"],
         )
         obj.pk, obj.prefix = key.pk, key.prefix
         self.show_once(request, f"The API key {key.name}.", secret.text)
@@ -188,9 +214,12 @@ class TokenPages(_SecretPages):
     list_display = ["name", "prefix", "user", "state", "created_at", "expires_at", "last_used_at"]
     search_fields = ["name", "prefix", "id", "user__username"]
 
+    def rows(self) -> Any:
+        return selectors.admin_tokens()
+
     def get_queryset(self, request: HttpRequest) -> Any:
-        rows = selectors.admin_tokens()
-        return rows if self._manages_all(request) else rows.filter(user_id=request.user.pk)  # type: ignore[misc]
+        rows = self.rows()
+        return rows if self._manages_all(request) else rows.filter(user_id=request.user.pk)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         if obj:

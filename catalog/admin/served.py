@@ -17,9 +17,10 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from catalog import selectors
-from catalog.admin.pages import ServicePages, to_form
+from catalog.admin.names import NamesField
+from catalog.admin.pages import ScopedPages, to_form
 from catalog.models import Model, Profile, Version
-from catalog.services import profiles, served
+from catalog.services import access, profiles, served
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import exact_bytes, format_bytes, parse_bytes
 
@@ -29,6 +30,10 @@ PROFILE_FIELDS = ["name", "engine", "enabled", "priority", "context", "slots", "
 
 class ModelForm(forms.ModelForm):  # type: ignore[type-arg]
     """Looks at the weights while the form can still be corrected."""
+
+    fallbacks = NamesField(
+        help_text="Models that answer instead while this one cannot, one a line, the first choice first; empty: none."
+    )
 
     class Meta:
         model = Model
@@ -115,7 +120,11 @@ class ProfileInline(StackedInline):  # type: ignore[misc]
 
 
 @admin.register(Model)
-class ModelPages(ServicePages):
+class ModelPages(ScopedPages):
+    """Who has a role of some scopes finds the models that these own, and as operator enables and disables them; all else about them is
+    a matter of the whole cluster."""
+
+    paths = access.IN_SCOPE
     form = ModelForm
     inlines = [ProfileInline]
     actions = ["enable_selected", "disable_selected"]
@@ -125,8 +134,27 @@ class ModelPages(ServicePages):
     search_fields = ["name", "id", "description"]
     readonly_fields = ["weights", "rollback", "id", "weights_size", "facts", "created_at", "updated_at"]
 
-    def get_queryset(self, request: HttpRequest) -> Any:
+    def rows(self) -> Any:
         return selectors.models_with_profiles()
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        if self.has_card_permission(request):
+            return self.list_display
+        return [name if name != "scaling" else "copies" for name in self.list_display]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._held(request, "change").everywhere
+
+    def has_switch_permission(self, request: HttpRequest) -> bool:
+        return self.holds(request, "change")
+
+    def has_card_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        needed = ("catalog.view_model", "cluster.view_replica", "cluster.view_node")
+        return bool(request.user.has_perms(needed))
+
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        """Whoever sees the form may give a model to any scope."""
+        return super(ScopedPages, self).formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Of a model whose weights the cluster fetches there is no file to name, and no provider."""
@@ -149,14 +177,17 @@ class ModelPages(ServicePages):
         return "enabled" if row.enabled else "disabled"
 
     @display(description="replicas")  # type: ignore[untyped-decorator]
+    def copies(self, row: Model) -> str:
+        least, most = row.replicas, row.max_replicas
+        return f"{least}" if most is None or most == least else f"{least} to {most}"
+
+    @display(description="replicas")  # type: ignore[untyped-decorator]
     def scaling(self, row: Model) -> SafeString:
         """How many it has, as a way to where they stand."""
-        least, most = row.replicas, row.max_replicas
-        text = f"{least}" if most is None or most == least else f"{least} to {most}"
         link = reverse("console:model", args=[row.pk])
-        return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', link, text)
+        return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', link, self.copies(row))
 
-    @action(description="Replicas, scaling, decisions", permissions=["view"])  # type: ignore[untyped-decorator]
+    @action(description="Replicas, scaling, decisions", permissions=["card"])  # type: ignore[untyped-decorator]
     def card(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return redirect("console:model", object_id)
 
@@ -215,16 +246,18 @@ class ModelPages(ServicePages):
     def remove(self, request: HttpRequest, row: Any) -> None:
         served.remove(actor=self.actor(request), model=row)
 
-    @action(description="Enable selected", permissions=["change"])  # type: ignore[untyped-decorator]
+    @action(description="Enable selected", permissions=["switch"])  # type: ignore[untyped-decorator]
     def enable_selected(self, request: HttpRequest, queryset: Any) -> None:
         self._each(request, queryset, served.enable, "enabled")
 
-    @action(description="Disable selected: refuse new requests, finish running ones, stop", permissions=["change"])  # type: ignore[untyped-decorator]
+    @action(description="Disable selected: refuse new requests, finish running ones, stop", permissions=["switch"])  # type: ignore[untyped-decorator]
     def disable_selected(self, request: HttpRequest, queryset: Any) -> None:
         self._each(request, queryset, served.disable, "disabled")
 
     def _each(self, request: HttpRequest, queryset: Any, service: Any, done: str) -> None:
         rows = list(queryset)
+        if self.allowed(request, "change", queryset).count() != len(rows):
+            raise access.lacks(request.user, self._permission("change"), "all of these")
         with transaction.atomic():
             for row in rows:
                 service(actor=self.actor(request), model=row)

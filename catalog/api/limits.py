@@ -12,9 +12,7 @@ from rest_framework.response import Response
 from catalog.api.serializers import Strict
 from catalog.models import Limit
 from catalog.models.limits import MOST
-from catalog.services import access, actors, limits
-
-SEE = "catalog.view_limit"
+from catalog.services import access, actors, holders, limits
 
 
 def _figure(text: str) -> serializers.IntegerField:
@@ -40,6 +38,7 @@ class LimitOut(serializers.Serializer[Any]):
     parallel = serializers.IntegerField(source="limit.parallel", allow_null=True)
 
 
+SEE = "catalog.view_limit"
 _REF = OpenApiParameter(
     "ref",
     location="path",
@@ -63,19 +62,19 @@ class Limits(viewsets.GenericViewSet[Any]):
 
     @extend_schema(parameters=[_REF])
     def retrieve(self, request: Request, ref: str) -> Response:
-        return Response(LimitOut(limits.show(limits.find_for(request.user, ref, see=SEE))).data)
+        return Response(LimitOut(limits.show(holders.reached(request.user, ref, see=SEE))).data)
 
     @extend_schema(parameters=[_REF], request=LimitIn)
     def update(self, request: Request, ref: str) -> Response:
         """Set a limit in place of the one there may be. It counts for the next request, within a second."""
         shape = LimitIn(data=request.data)
         shape.is_valid(raise_exception=True)
-        of = limits.find_for(request.user, ref, see=SEE, change=self.needs["update"])
+        of = holders.reached(request.user, ref, see=SEE, needs=self.needs["update"])
         limits.put(actor=actors.of_request(request), of=of, **shape.validated_data)
         return Response(LimitOut(limits.show(of)).data)
 
     @extend_schema(parameters=[_REF])
     def destroy(self, request: Request, ref: str) -> Response:
-        of = limits.find_for(request.user, ref, see=SEE, change=("catalog.delete_limit",))
+        of = holders.reached(request.user, ref, see=SEE, needs=["catalog.delete_limit"])
         limits.remove(actor=actors.of_request(request), of=of)
         return Response(status=204)

@@ -67,7 +67,7 @@ class Keys(_Secrets):
         ref = data.pop("project", None)
         projects = self.in_reach(Project.objects.all(), access.PROJECTS)
         project = self._project(ref) if ref else selectors.only_project(projects)
-        access.require(request.user, "catalog.add_apikey", project)
+        keys.may_issue(request.user, project=project, priority=data.get("priority", 0))
         name = data.pop("user", None)
         user = selectors.find_user(name) if name else None
         key, secret = keys.issue(actor=self.actor, project=project, user=user, **data)

@@ -5,8 +5,8 @@ only for what is in that scope:
 
 1. viewer    sees the scope and those in it, their keys, models, quotas, limits, budgets and usage, and who has which role
 2. operator  makes, rotates and revokes keys, and enables and disables models that the scope or one in it owns, too
-3. admin     makes, changes and removes the scopes in it, with their lists, limits and budgets, and gives roles, too. What the scope
-             itself may use, and how much, says somebody above it.
+3. admin     makes, changes and removes the scopes in it, with their lists, quotas, limits and budgets, those of keys, and gives
+             roles, too. What the scope itself may use, and how much, says somebody above it.
 
 Whoever has a role at all has admin tokens of their own: a token can do no more than its user.
 """
@@ -39,7 +39,7 @@ _SCOPED: dict[Role, frozenset[str]] = {
     Role.ADMIN: frozenset(
         f"catalog.{verb}_{name}"
         for verb in ("add", "change", "delete")
-        for name in ("team", "project", "limit", "budget", "rolegrant")
+        for name in ("team", "project", "quota", "limit", "budget", "rolegrant")
     ),
 }
 _RUN = frozenset({"model", "profile", "adapter", "alias", "version", "origin", "apikey", "job", "replica"})

@@ -8,10 +8,9 @@ from zoneinfo import ZoneInfo, available_timezones
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.db.models import Q
 
 from catalog.domain.budgets import Period, Standing
-from catalog.models.fields import id_field
+from catalog.models.fields import HOLDERS, held_by, id_field, of_one
 from catalog.models.keys import ApiKey
 from catalog.models.scopes import Organisation, Project, Team
 
@@ -73,16 +72,13 @@ class Budget(models.Model):
         ordering = ["id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(organisation__isnull=False, team__isnull=True, project__isnull=True, key__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=False, project__isnull=True, key__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=True, project__isnull=False, key__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=True, project__isnull=True, key__isnull=False),
+                condition=of_one(HOLDERS),
                 name="catalog_budget_of_one",
                 violation_error_message="A budget is of one organisation, one team, one project or one key.",
             ),
             *(
                 models.UniqueConstraint(fields=[column, "period"], name=f"catalog_budget_once_{column}")
-                for column in ("organisation", "team", "project", "key")
+                for column in HOLDERS
             ),
         ]
 
@@ -95,8 +91,7 @@ class Budget(models.Model):
 
     @property
     def of(self) -> Organisation | Team | Project | ApiKey:
-        found = self.organisation or self.team or self.project or self.key
-        assert found is not None  # the constraint
+        found: Organisation | Team | Project | ApiKey = held_by(self, HOLDERS)
         return found
 
     @property

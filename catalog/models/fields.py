@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 from django.core.validators import RegexValidator
 from django.db import models
+from django.db.models import Q
 
 from llmgw_site.lib.clock import new_id
 
@@ -30,3 +33,21 @@ def label_field(help_text: str = "", *, unique: bool = False) -> models.CharFiel
 def allowlist_field(help_text: str) -> models.JSONField[Any, Any]:
     """Names of models and adapters that may be used; null: all. Checked by `services.allowlists`."""
     return models.JSONField(null=True, blank=True, default=None, help_text=help_text)
+
+
+SCOPES = ("organisation", "team", "project")
+HOLDERS = (*SCOPES, "key")
+"""Columns of a table whose rows are each of one of these."""
+
+
+def of_one(columns: Sequence[str], *, or_none: bool = False) -> Q:
+    """That exactly one of these columns is set; or, where none may be, at most one."""
+    each = [Q(**{f"{name}__isnull": name != one for name in columns}) for one in columns]
+    none = [Q(**{f"{name}__isnull": True for name in columns})] if or_none else []
+    return reduce(or_, [*none, *each])
+
+
+def held_by(row: models.Model, columns: Sequence[str]) -> Any:
+    """What the one column that is set leads to; None where none is."""
+    name = next((name for name in columns if getattr(row, f"{name}_id") is not None), None)
+    return None if name is None else getattr(row, name)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from django.core.validators import MaxValueValidator
 from django.db import models
-from django.db.models import Q
 
-from catalog.models.fields import id_field
+from catalog.models.fields import HOLDERS, held_by, id_field, of_one
 from catalog.models.keys import ApiKey
 from catalog.models.scopes import Organisation, Project, Team
 
@@ -44,10 +43,7 @@ class Limit(models.Model):
         ordering = ["id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(organisation__isnull=False, team__isnull=True, project__isnull=True, key__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=False, project__isnull=True, key__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=True, project__isnull=False, key__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=True, project__isnull=True, key__isnull=False),
+                condition=of_one(HOLDERS),
                 name="catalog_limit_of_one",
                 violation_error_message="A limit is of one organisation, one team, one project or one key.",
             )
@@ -58,6 +54,5 @@ class Limit(models.Model):
 
     @property
     def of(self) -> Organisation | Team | Project | ApiKey:
-        found = self.organisation or self.team or self.project or self.key
-        assert found is not None  # the constraint
+        found: Organisation | Team | Project | ApiKey = held_by(self, HOLDERS)
         return found

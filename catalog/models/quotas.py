@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
 
-from catalog.models.fields import id_field
+from catalog.models.fields import SCOPES, held_by, id_field, of_one
 from catalog.models.scopes import Organisation, Project, Team
 
 
@@ -28,19 +27,16 @@ class Quota(models.Model):
         ordering = ["id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(organisation__isnull=False, team__isnull=True, project__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=False, project__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=True, project__isnull=False),
+                condition=of_one(SCOPES),
                 name="catalog_quota_of_one_scope",
                 violation_error_message="A quota is of one organisation, one team or one project.",
             )
         ]
 
     def __str__(self) -> str:
-        return str(self.scope)
+        return str(self.of)
 
     @property
-    def scope(self) -> Organisation | Team | Project:
-        found = self.organisation or self.team or self.project
-        assert found is not None  # the constraint
+    def of(self) -> Organisation | Team | Project:
+        found: Organisation | Team | Project = held_by(self, SCOPES)
         return found

@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from catalog.choices import ROLES
-from catalog.models.fields import id_field
+from catalog.models.fields import SCOPES, held_by, id_field, of_one
 from catalog.models.scopes import Organisation, Project, Team
 
 _NONE = Q(organisation__isnull=True, team__isnull=True, project__isnull=True)
@@ -39,10 +39,7 @@ class RoleGrant(models.Model):
         ordering = ["user__username", "id"]
         constraints = [
             models.CheckConstraint(
-                condition=_NONE
-                | Q(organisation__isnull=False, team__isnull=True, project__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=False, project__isnull=True)
-                | Q(organisation__isnull=True, team__isnull=True, project__isnull=False),
+                condition=of_one(SCOPES, or_none=True),
                 name="catalog_role_of_one_scope",
                 violation_error_message="A role is of the cluster, or of one organisation, one team or one project.",
             ),
@@ -54,7 +51,7 @@ class RoleGrant(models.Model):
                     violation_error_code="name_taken",
                     violation_error_message=f"This user has a role of this {scope}: take it first.",
                 )
-                for scope in ("organisation", "team", "project")
+                for scope in SCOPES
             ),
             models.UniqueConstraint(
                 fields=["user"],
@@ -71,7 +68,8 @@ class RoleGrant(models.Model):
     @property
     def scope(self) -> Organisation | Team | Project | None:
         """None: the cluster."""
-        return self.organisation or self.team or self.project
+        found: Organisation | Team | Project | None = held_by(self, SCOPES)
+        return found
 
     @property
     def scope_name(self) -> str:

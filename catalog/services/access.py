@@ -17,11 +17,13 @@ from django.db.models import Model as Table
 from django.db.models import Q, QuerySet
 
 from catalog.domain.roles import APPS, OWN, Role, gives
-from catalog.models import Organisation, Project, RoleGrant, Team
+from catalog.models import ApiKey, Organisation, Project, RoleGrant, Team
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=Table)
 Scope = Organisation | Team | Project
+Holder = Scope | ApiKey
+"""What limits and budgets are of."""
 Paths = tuple[tuple[str, str], ...]
 """(kind of scope, path of the query to it) for a table: a row is in reach where one of them leads to a scope in reach."""
 
@@ -36,15 +38,8 @@ IN_SCOPE: Paths = (
     ("organisation", "organisation"),
 )
 """Of what a project, or a team or organisation itself, has."""
-LIMITED: Paths = (
-    *IN_SCOPE,
-    ("project", "key__project"),
-    ("team", "key__project__team"),
-    ("organisation", "key__project__team__organisation"),
-)
-"""Of what a key, too, has: limits and budgets."""
-BELOW: Paths = (*IN_PROJECT[1:], ("organisation", "team__organisation"))
-"""Of the same, of scopes strictly below one in reach: what a scope itself may have, says somebody above it."""
+HELD: Paths = (*IN_SCOPE, *((kind, f"key__{path}") for kind, path in IN_PROJECT))
+"""Of what a scope or a key has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +66,26 @@ class Reach:
     def of(self, kind: str) -> frozenset[str]:
         return {"organisation": self.organisations, "team": self.teams, "project": self.projects}[kind]
 
-    def covers(self, scope: Scope | None) -> bool:
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of the scopes; not of what is in them."""
+        return self.organisations | self.teams | self.projects
+
+    def covers(self, scope: Holder | None) -> bool:
         """Whether this scope is one of those, or in one. None: the cluster."""
         if self.everywhere or scope is None:
             return self.everywhere
+        if isinstance(scope, ApiKey):
+            return self.covers(scope.project)
         if isinstance(scope, Project):
             return scope.pk in self.projects or self.covers(scope.team)
         if isinstance(scope, Team):
             return scope.pk in self.teams or scope.organisation_id in self.organisations
         return scope.pk in self.organisations
 
-    def covers_below(self, scope: Scope) -> bool:
-        """Whether a scope above this one is one of those: what governs a scope comes from above."""
-        if isinstance(scope, Organisation):
-            return self.everywhere
-        return self.covers(scope.team if isinstance(scope, Project) else scope.organisation)
+    def covers_below(self, scope: Holder) -> bool:
+        """Whether a scope above this one is one of those: what governs a scope or a key comes from above."""
+        return self.covers(above(scope))
 
     def of_rows(self, rows: QuerySet[Row], paths: Paths) -> QuerySet[Row]:
         """Those rows that are in reach."""
@@ -99,6 +99,15 @@ class Reach:
 
 
 EVERYWHERE = Reach(everywhere=True)
+
+
+def above(of: Holder) -> Scope | None:
+    """What it is right in; None: the cluster."""
+    if isinstance(of, ApiKey):
+        return of.project
+    if isinstance(of, Project):
+        return of.team
+    return of.organisation if isinstance(of, Team) else None
 
 
 def grants(user: Any) -> list[RoleGrant]:
@@ -128,12 +137,12 @@ def anywhere(user: Any, permissions: Collection[str]) -> bool:
     return all(reach(user, permission).anywhere for permission in permissions)
 
 
-def require(user: Any, permission: str, scope: Scope | None, *, below: bool = False) -> None:
+def require(user: Any, permission: str, scope: Holder | None, *, below: bool = False) -> None:
     """Refuse who does not hold the permission for this scope (None: the cluster), or, `below`, for one above it."""
     held = reach(user, permission)
     if held.covers_below(scope) if below and scope is not None else held.covers(scope):
         return
-    raise lacks(user, permission, "the cluster" if scope is None else f"the {scope._meta.model_name} {scope.name}")
+    raise lacks(user, permission, "the cluster" if scope is None else f"the {scope._meta.verbose_name} {scope.name}")
 
 
 def lacks(user: Any, permission: str, what: str) -> Refused:

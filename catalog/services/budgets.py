@@ -2,70 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
 
 from catalog.domain.budgets import Period, Span, Standing
-from catalog.models import ApiKey, Budget
-from catalog.services import access, events, limits, rows
-from catalog.services.access import EVERYWHERE, Reach
-from catalog.services.limits import Limited
+from catalog.models import Budget
+from catalog.services import events, holders, rows
+from catalog.services.access import EVERYWHERE, HELD, Holder, Reach
 from llmgw_site.lib.errors import Kind, Refused
 
 ACTOR = "budgets"
 KINDS = {Standing.WARNED: "budget_warned", Standing.SPENT: "budget_spent", Standing.OK: "budget_reset"}
 
 
-def put(*, actor: str, of: Limited, period: str, why: str = "", **fields: Any) -> Budget:
+def put(*, actor: str, of: Holder, period: str, why: str = "", **fields: Any) -> Budget:
     """The budget of a scope or a key for its days or its months, in place of the one it may have; of one there is what is left
     out stays. How it stands is found out at the next look. Raises Refused."""
     rows.known(fields, frozenset({"amount", "zone", "hard", "warn_at"}), noun="budget")
     if period not in list(Period):
         raise Refused(Kind.INVALID, "invalid_value", "period: write day or month.", param="period")
-    told = f"budget of the {limits.kind(of)} {of.name} a {period}"
-    with transaction.atomic():
-        rows.lock(of)
-        row = of_whom(of, period)
-        if row is not None:
-            return rows.change(row, fields, actor=actor, message=f"{told} changed", why=why)
-        if fields.get("amount") is None:
-            raise Refused(Kind.INVALID, "invalid_value", "amount: say how much.", param="amount")
-        row = Budget(**{_column(of): of}, period=period, **fields)
-        return rows.add(row, actor=actor, message=f"{told} set")
+    if fields.get("amount", 0) is None or ("amount" not in fields and of_whom(of, period) is None):
+        raise Refused(Kind.INVALID, "invalid_value", "amount: say how much.", param="amount")
+    return holders.put(Budget, actor=actor, of=of, told=_told(of, period), values=fields, why=why, period=period)
 
 
-def remove(*, actor: str, of: Limited, period: str) -> None:
+def remove(*, actor: str, of: Holder, period: str) -> None:
     """Bound it no longer. Raises Refused."""
-    row = found(of, period)
-    rows.remove(row, actor=actor, message=f"budget of the {limits.kind(of)} {of.name} a {period} removed")
+    rows.remove(found(of, period), actor=actor, message=f"{_told(of, period)} removed")
 
 
-def of_whom(of: Limited, period: str) -> Budget | None:
-    return Budget.objects.filter(**{_column(of): of}, period=period).first()
+def of_whom(of: Holder, period: str) -> Budget | None:
+    return holders.row_of(Budget, of, period=period)
 
 
-def found(of: Limited, period: str) -> Budget:
-    row = of_whom(of, period)
-    if row is None:
-        text = f"The {limits.kind(of)} {of.name} has no budget a {period[:16]!r}."
-        raise Refused(Kind.NOT_FOUND, "not_found", text)
-    return row
+def found(of: Holder, period: str) -> Budget:
+    """The one of this period. Raises Refused."""
+    return holders.found(Budget, of, f"budget a {period[:16]!r}", period=period)
 
 
-def every(held: Reach = EVERYWHERE) -> QuerySet[Budget]:
-    """All in reach that matter: those of revoked keys do not. One query with what they are of."""
-    every_row = held.of_rows(Budget.objects.all(), access.LIMITED).exclude(key__revoked_at__isnull=False).order_by("id")
-    return every_row.select_related(
-        "organisation", "team__organisation", "project__team__organisation", "key__project__team__organisation"
-    )
+def every(held: Reach = EVERYWHERE) -> list[Budget]:
+    """All in reach that matter, in the order of the tree: those of revoked keys do not. One query, with what they are of."""
+    live: QuerySet[Budget] = Budget.objects.exclude(key__revoked_at__isnull=False).select_related(*holders.WITH)
+    return sorted(held.of_rows(live, HELD), key=lambda row: (holders.path(row.of), row.period))
 
 
-def ordered(found_rows: Iterable[Budget]) -> list[Budget]:
-    """In the order of the tree."""
-    return sorted(found_rows, key=lambda row: (limits.path(row.of), row.period))
+def _told(of: Holder, period: str) -> str:
+    return f"budget of the {holders.kind(of)} {of.name} a {period}"
 
 
 @transaction.atomic
@@ -79,7 +63,3 @@ def note(row: Budget, *, standing: Standing, spent: int, span: Span, words: str)
         after = {"standing": standing.value, "spent": spent}
         events.append(actor=ACTOR, kind=KINDS[standing], subject_kind="budget", subject_id=row.pk, message=words,
                       before=kept, after=after)  # fmt: skip
-
-
-def _column(of: Limited) -> str:
-    return "key" if isinstance(of, ApiKey) else str(of._meta.model_name)

@@ -57,6 +57,15 @@ def issue(
     return rows.add(key, actor=actor, message=f"key {name} ({secret.prefix}…) issued for {project.name}"), secret
 
 
+def may_issue(user: Any, *, project: Project, priority: int = 0) -> None:
+    """Refuse who may not make a key of this project; and within scopes nobody gives a priority above 0: its share is taken from
+    the requests of others. Raises Refused."""
+    access.require(user, "catalog.add_apikey", project)
+    if priority > 0 and not access.reach(user, "catalog.add_apikey").everywhere:
+        text = f"priority: {user.get_username()} may give 0 and less: more is taken from other scopes, so a role of the cluster gives it."
+        raise Refused(Kind.FORBIDDEN, "permission_denied", text, param="priority")
+
+
 @transaction.atomic
 def rotate(*, actor: str, key: ApiKey, grace: float, why: str = "") -> tuple[ApiKey, secrets.NewSecret]:
     """Another text for a key, shown this once. The present one goes on to open the same for `grace` seconds; 0: it ends now.

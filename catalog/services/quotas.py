@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import transaction
-
-from catalog.models import Organisation, Quota, Team
-from catalog.services import rows
-from catalog.services.scopes import Scope
+from catalog.models import Quota
+from catalog.services import holders, rows
+from catalog.services.access import Scope
 from llmgw_site.lib.errors import Kind, Refused
 
 MOST = (1 << 53) - 1
@@ -23,26 +21,21 @@ def put(*, actor: str, scope: Scope, guarantee: Mapping[str, Any], limit: Mappin
     if not any(amounts.values()):
         text = "a guarantee or a limit is needed: name cards by class, cores or memory; remove the quota to have none"
         raise Refused(Kind.INVALID, "invalid_value", f"guarantee: {text}.", param="guarantee")
-    noun = rows.noun(scope)
-    with transaction.atomic():
-        rows.lock(scope)
-        row = of_scope(scope)
-        if row is None:
-            message = f"quota of the {noun} {scope.name} set"
-            return rows.add(Quota(**{_column(scope): scope}, **amounts), actor=actor, message=message)
-        return rows.change(row, amounts, actor=actor, message=f"quota of the {noun} {scope.name} changed", why=why)
+    return holders.put(Quota, actor=actor, of=scope, told=_told(scope), values=amounts, why=why)
 
 
 def remove(*, actor: str, scope: Scope) -> None:
     """Have a scope without guarantee and limit again."""
-    row = of_scope(scope)
-    if row is None:
-        raise Refused(Kind.NOT_FOUND, "not_found", f"The {rows.noun(scope)} {scope.name} has no quota.")
-    rows.remove(row, actor=actor, message=f"quota of the {rows.noun(scope)} {scope.name} removed")
+    rows.remove(of_scope(scope), actor=actor, message=f"{_told(scope)} removed")
 
 
-def of_scope(scope: Scope) -> Quota | None:
-    return Quota.objects.filter(**{_column(scope): scope}).first()
+def of_scope(scope: Scope) -> Quota:
+    """The quota of a scope. Raises Refused where it has none."""
+    return holders.found(Quota, scope, "quota")
+
+
+def _told(scope: Scope) -> str:
+    return f"quota of the {holders.kind(scope)} {scope.name}"
 
 
 def amount(value: Mapping[str, Any], param: str) -> dict[str, Any]:
@@ -78,7 +71,3 @@ def _number(value: Any, param: str, what: str) -> int:
 
 def _bad(param: str, text: str) -> Refused:
     return Refused(Kind.INVALID, "invalid_value", f"{param}: {text}.", param=param)
-
-
-def _column(scope: Scope) -> str:
-    return "organisation" if isinstance(scope, Organisation) else "team" if isinstance(scope, Team) else "project"

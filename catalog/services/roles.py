@@ -8,7 +8,8 @@ from django.db import transaction
 
 from catalog.domain.roles import Role
 from catalog.models import RoleGrant
-from catalog.services import rows
+from catalog.models.fields import SCOPES
+from catalog.services import holders, rows
 from catalog.services.access import Scope
 from llmgw_site.lib.errors import Kind, Refused
 
@@ -21,13 +22,13 @@ def give(*, actor: str, user: Any, role: str, scope: Scope | None, source: str =
         raise Refused(
             Kind.INVALID, "invalid_value", f"role: there is no {role[:40]!r}, write {', '.join(Role)}.", param="role"
         )
-    held = RoleGrant.objects.filter(user=user, **_columns(scope)).first()
+    held = RoleGrant.objects.filter(user=user, **holders.columns(scope, SCOPES)).first()
     told = f"{user.get_username()} is {role} of {_name(scope)}"
     if held is not None:
         changes = {"role": role, "source": source}
         rows.change(held, changes, actor=actor, kind="role_changed", message=told, why=why)
     else:
-        row = RoleGrant(user=user, role=role, source=source, created_by=actor[:200], **_columns(scope))
+        row = RoleGrant(user=user, role=role, source=source, created_by=actor[:200], **holders.columns(scope, SCOPES))
         held = rows.add(row, actor=actor, message=told, why=why)
     if not user.is_staff:
         type(user).objects.filter(pk=user.pk).update(is_staff=True)
@@ -42,11 +43,6 @@ def take(*, actor: str, grant: RoleGrant) -> None:
         grant, actor=actor, message=f"{grant.user.get_username()} is not {grant.role} of {grant.scope_name} any more"
     )
     _forget(grant.user)
-
-
-def _columns(scope: Scope | None) -> dict[str, Any]:
-    kind = scope._meta.model_name if scope is not None else ""
-    return {name: scope if name == kind else None for name in ("organisation", "team", "project")}
 
 
 def _name(scope: Scope | None) -> str:

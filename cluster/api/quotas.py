@@ -10,8 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from catalog.models import Quota
-from catalog.selectors import find_scope
-from catalog.services import actors
+from catalog.services import access, actors, holders
 from cluster import selectors
 from cluster.api.serializers import Strict
 from cluster.domain.accounts import Account, Books, books
@@ -67,6 +66,7 @@ class QuotaOut(serializers.Serializer[Any]):
     )
 
 
+SEE = "catalog.view_quota"
 _REF = OpenApiParameter("ref", location="path", description="Id or name of the scope; `team:NAME` where names repeat.")
 
 
@@ -78,15 +78,17 @@ class Quotas(viewsets.GenericViewSet[Any]):
     lookup_url_kwarg = "ref"
     needs: ClassVar[dict[str, tuple[str, ...]]] = {"update": ("catalog.add_quota", "catalog.change_quota")}
 
+    in_scopes = frozenset({"list", "retrieve", "update", "destroy"})
+
     def list(self, request: Request) -> Response:
         """Scopes that have a quota, in the order of the tree."""
-        found = books(selectors.world())
+        found = self._books()
         rows = self.paginate_queryset([item for item in found.accounts if item.set])  # type: ignore[arg-type]
         return self.get_paginated_response([_shown(item, found) for item in rows or ()])
 
     @extend_schema(parameters=[_REF])
     def retrieve(self, request: Request, ref: str) -> Response:
-        return self._show(ref)
+        return self._show(self._scope(ref), self._books())
 
     @extend_schema(parameters=[_REF], request=QuotaIn)
     def update(self, request: Request, ref: str) -> Response:
@@ -95,17 +97,25 @@ class Quotas(viewsets.GenericViewSet[Any]):
         shape.is_valid(raise_exception=True)
         data = shape.validated_data
         amounts = {"guarantee": data.get("guarantee", {}), "limit": data.get("limit", {})}
-        scope = find_scope(ref)
-        quotas.put(actor=actors.of_request(request), scope=scope, **amounts, why=data.get("why", ""))
-        return self._show(scope.pk)
+        scope, held = self._scope(ref, *self.needs["update"]), access.reach(request.user, "catalog.change_quota")
+        why = data.get("why", "")
+        quotas.put(actor=actors.of_request(request), scope=scope, **amounts, why=why, held=held)
+        return self._show(scope, books(selectors.world()))
 
     @extend_schema(parameters=[_REF])
     def destroy(self, request: Request, ref: str) -> Response:
-        quotas.remove(actor=actors.of_request(request), scope=find_scope(ref))
+        quotas.remove(actor=actors.of_request(request), scope=self._scope(ref, "catalog.delete_quota"))
         return Response(status=204)
 
-    def _show(self, ref: str) -> Response:
-        scope, found = find_scope(ref), books(selectors.world())
+    def _scope(self, ref: str, *needs: str) -> Any:
+        return holders.reached(self.request.user, ref, see=SEE, needs=needs, keys=False)
+
+    def _books(self) -> Books:
+        """What the caller may see."""
+        held, found = access.reach(self.request.user, SEE), books(selectors.world())
+        return found if held.everywhere else found.within(held.ids)
+
+    def _show(self, scope: Any, found: Books) -> Response:
         for item in found.accounts:
             if item.scope.id == scope.pk and item.set:
                 return Response(_shown(item, found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from cluster.domain.amounts import CARDS, CORES, MEMORY, of_amount, of_fleet
@@ -42,6 +42,18 @@ class Books:
     fleet: Mapping[str, int] = field(default_factory=dict)
     promised: Mapping[str, int] = field(default_factory=dict)  # guaranteed to all organisations together
     problems: tuple[Problem, ...] = ()
+
+    def within(self, ids: Collection[str]) -> Books:
+        """What is in the scopes of these ids, and nothing of the fleet and of all scopes together."""
+        parents = {item.scope.id: item.scope.parent for item in self.accounts}
+        known = set(ids) & parents.keys()
+        for scope_id, parent in parents.items():  # those above come first
+            if parent in known:
+                known.add(scope_id)
+        return Books(
+            accounts=tuple(item for item in self.accounts if item.scope.id in known),
+            problems=tuple(item for item in self.problems if item.scope_id in known),
+        )
 
     def problems_of(self, scope: ScopeView) -> tuple[Problem, ...]:
         """Those of a scope; what is wrong with all of them together is every organisation's that has a part in it."""

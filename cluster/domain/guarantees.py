@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.domain.amounts import CARDS, Sum, of_amount, short, words
@@ -73,6 +73,36 @@ def worse(before: Iterable[Problem], after: Iterable[Problem]) -> Problem | None
     back, or changes another scope's, must not be kept from it."""
     was = {(item.code, item.scope_id, item.key): item.over for item in before}
     return next((item for item in after if item.over > was.get((item.code, item.scope_id, item.key), 0)), None)
+
+
+def not_given(
+    before: Iterable[ScopeView], after: Iterable[ScopeView], scope_id: str, givers: Collection[str]
+) -> Problem | None:
+    """What somebody cannot guarantee to a scope who governs only what is in the scopes `givers`: they hand on what these, or
+    scopes in these, are guaranteed by their own names. Elsewhere the sums above would grow with it.
+
+    1. no more of a thing than it was guaranteed before                           they can
+    2. a scope above it, within `givers`, names an amount of the thing            they can: the sums beneath that are checked
+    3. else                                                                       `guarantee_not_given`
+    """
+    tree = {item.id: item for item in after}
+    was = next((of_amount(item.guarantee) for item in before if item.id == scope_id), {})
+    chain: list[ScopeView] = []
+    parent = tree[scope_id].parent
+    while parent:
+        chain.append(tree[parent])
+        parent = tree[parent].parent
+    top = max((number for number, item in enumerate(chain) if item.id in givers), default=-1)
+    given = {key for item in chain[: top + 1] for key in of_amount(item.guarantee)}
+    for key, value in of_amount(tree[scope_id].guarantee).items():
+        if value > was.get(key, 0) and key not in given:  # 1, 2
+            scope, giver = tree[scope_id], chain[top] if top >= 0 else tree[scope_id]
+            text = f"the {scope.kind} {scope.name} would be guaranteed {words(key, value)}"
+            text += (
+                f", and the {giver.kind} {giver.name} is guaranteed none that could be handed on: ask who governs it"
+            )
+            return Problem(code="guarantee_not_given", scope_id=scope_id, key=key, over=value, message=text)
+    return None
 
 
 class _Tree:

@@ -12,13 +12,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from catalog.services import access as scoped
-from llmgw_site.console import access
+from llmgw_site.console import access, budgets
 from llmgw_site.console.figures import percent
-from llmgw_site.console.theme import MAY_SEE_USAGE
+from llmgw_site.console.theme import MAY_SEE_BUDGETS, MAY_SEE_USAGE
 from llmgw_site.console.views import Tile
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import format_money, format_seconds
-from routing import selectors, services
+from routing import selectors
 from routing.domain import reports
 
 DAYS = (7, 30, 90, 365)
@@ -57,7 +57,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     by_day = selectors.report(rows, ["day"])
     total = reports.total(by_day)
     tables = [(kind, title, selectors.report(rows, [kind])) for kind, title in TABLES]
-    held = scoped.reach(request.user, "catalog.view_budget")
+    purses = scoped.reach(request.user, MAY_SEE_BUDGETS[0])
     context: dict[str, Any] = {
         "days": days,
         "choices": [(n, "a year" if n == 365 else f"{n} days") for n in DAYS],
@@ -68,7 +68,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "last": until - timedelta(days=1),
         "tables": [(title, _table(kind, found, total), max(0, len(found) - MOST)) for kind, title, found in tables],
         "csv": "/api/v1/usage/report?" + urlencode({"by": FINEST[days], "since": since, "until": until, "as": "csv"}),
-        "budgets": _budgets(held) if held.anywhere else None,
+        "budgets": budgets.rows(purses) if purses.anywhere else None,
     }
     return access.show(request, "console/costs.html", "Usage and costs", **context)
 
@@ -150,17 +150,3 @@ def _table(kind: str, rows: list[dict[str, Any]], total: dict[str, int]) -> list
         }
         for row in rows[:MOST]
     ]
-
-
-def _budgets(held: scoped.Reach) -> list[dict[str, Any]]:
-    found = services.budgets_now(datetime.now(UTC), held)
-    looks = {"ok": "ok", "warned": "warn", "spent": "bad"}
-    words = {"ok": "ok", "warned": "nearly spent", "spent": "spent"}
-    return [
-        {
-            "name": str(item.row.name), "kind": str(item.row.of._meta.verbose_name), "period": item.row.period, "hard": item.row.hard,
-            "spent": money(item.spent), "amount": money(item.row.micro), "share": percent(item.spent, item.row.micro) or 0.0,
-            "look": looks[item.standing], "word": words[item.standing], "resets_at": item.span.end, "zone": item.row.zone,
-        }
-        for item in found
-    ]  # fmt: skip

@@ -54,7 +54,7 @@ def gauge(world: World, model: ModelView, load: Load, now: float) -> Gauge | Non
         progress, words = _progress("it has been quiet", now - standing.quiet_since, world.scale_down_after, "one less")
     elif load.pressed and model.target >= model.limit:
         words = f"too much is under way, and it has the {model.limit} replicas of its maximum"
-    waiting = f", {load.waiting} of them wait" if load.waiting else ""
+    waiting = f", {load.waiting} wait" if load.waiting else ""
     return Gauge(
         words=f"{load.in_flight} under way at {load.slots} slot{'' if load.slots == 1 else 's'}{waiting}",
         load=percent(load.in_flight, top) or 0.0,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -60,6 +62,7 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
         "classes": [name for name, _ in CLASSES],
         "scopes": selectors.scopes,  # asked where there is a form
         "fields": fields,
+        "usual": {name: getattr(settings.CONFIG, name) for name in ("queue_length", "queue_wait")},
     }
     if "parts" in request.GET:
         return access.fragment(request, "console/model_parts.html", **context)
@@ -67,8 +70,9 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
         typed = fields.get(verb, {})
         typed |= {name: request.POST.get(name, "")[:LONGEST] for name in typed}
         at = refusal.param if refusal.param in typed else next(iter(typed), "")
-        said = refusal.message.rstrip(".")
-        context["refused"] = {"verb": verb, "said": said, "code": refusal.code, "at": at}
+        said, param = refusal.message.rstrip("."), refusal.param or ""
+        beside = {"at": param if param in typed else "", "words": said.removeprefix(f"{param}: ")}
+        context["refused"] = {"verb": verb, "said": said, "code": refusal.code, "at": at, "in": {verb: beside}}
     answer = access.show(request, "console/model.html", f"Model {found.row.name}", **context)
     if refusal is not None:
         answer.status_code = 409
@@ -88,6 +92,12 @@ def _fields(row: ModelRow) -> dict[str, dict[str, Any]]:
         "target": {"tps": ""},
         "class": {"class": row.priority_class},
         "owner": {"scope": row.project_id or row.team_id or row.organisation_id or ""},
+        "queue": {
+            "fallbacks": "\n".join(row.fallbacks),
+            "queue_length": "" if row.queue_length is None else row.queue_length,
+            "queue_wait": "" if row.queue_wait is None else f"{row.queue_wait:g}",
+            "why": "",
+        },
         "restart": {"in_place": "", "why": ""},
         "adapter": {"source": "", "file": "", "name": "", "scale": ""},
     }
@@ -141,7 +151,29 @@ def _owner(request: HttpRequest, row: ModelRow, actor: str) -> str:
     return f"{row.name} belongs to the {kind} {scope.name}."
 
 
-ORDERS = {"owner": _owner, "scale": _scale, "class": _class, "target": _target, "restart": _restart, "retry": _retry}
+def _queue(request: HttpRequest, row: ModelRow, actor: str) -> str:
+    """Of an external model a provider says how many it takes."""
+    names = re.split(r"[\n,]", request.POST.get("fallbacks", ""))
+    changes: dict[str, Any] = {"fallbacks": [name for name in (item.strip() for item in names) if name]}
+    if not row.external:
+        changes |= {name: _number(request, name) for name in ("queue_length", "queue_wait")}
+    served.update(actor=actor, model=row, why=_why(request), **changes)
+    return f"What becomes of requests that {row.name} has no room for is set."
+
+
+ORDERS = {
+    "queue": _queue,
+    "owner": _owner,
+    "scale": _scale,
+    "class": _class,
+    "target": _target,
+    "restart": _restart,
+    "retry": _retry,
+}
+
+
+FRACTIONS = ("rest_after", "tps", "queue_wait")
+"""Fields of numbers that need not be whole."""
 
 
 def _why(request: HttpRequest) -> str:
@@ -159,7 +191,7 @@ def _number(request: HttpRequest, name: str) -> float | int | None:
         value = float(text)
     except ValueError:
         value = -1.0
-    if name not in ("rest_after", "tps") or not 0 < value < 1e10:
-        what = "a number above 0" if name in ("rest_after", "tps") else "a whole number from 0 on"
+    if name not in FRACTIONS or not 0 < value < 1e10:
+        what = "a number above 0" if name in FRACTIONS else "a whole number from 0 on"
         raise Refused(Kind.INVALID, "invalid_value", f"{name}: {what} is needed.", param=name)
     return value

@@ -35,6 +35,8 @@ MAY_SEE_QUOTAS = ("catalog.view_quota",)
 MAY_CHANGE_QUOTAS = ("catalog.add_quota", "catalog.change_quota", "catalog.delete_quota")
 MAY_SEE_LIMITS = ("catalog.view_limit",)
 MAY_CHANGE_LIMITS = ("catalog.add_limit", "catalog.change_limit", "catalog.delete_limit")
+MAY_SEE_BUDGETS = ("catalog.view_budget",)
+MAY_CHANGE_BUDGETS = ("catalog.add_budget", "catalog.change_budget", "catalog.delete_budget")
 MAY_ROTATE_KEYS = ("catalog.view_apikey", "catalog.change_apikey")
 MAY_SEE_USAGE = ("routing.view_usagerecord",)
 MAY_CHAT = ("catalog.view_model", "catalog.add_apikey")
@@ -63,6 +65,7 @@ def _can_somewhere(permission: str) -> Callable[[HttpRequest], bool]:
 
 IN_SCOPES = frozenset(
     {
+        "catalog.model",
         "catalog.apikey",
         "catalog.project",
         "catalog.team",
@@ -91,6 +94,11 @@ def _page(title: str, icon: str, name: str, *permissions: str) -> dict[str, Any]
     return {"title": title, "icon": icon, "link": reverse_lazy(name), "permission": _can(*permissions)}
 
 
+def _scoped_page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
+    """The same of one that shows to each what is in their scopes."""
+    return {"title": title, "icon": icon, "link": reverse_lazy(name), "permission": _can_somewhere(permission)}
+
+
 _NAVIGATION: list[dict[str, Any]] = [
     {
         "items": [
@@ -115,11 +123,9 @@ _NAVIGATION: list[dict[str, Any]] = [
             _rows("Projects", "folder_open", "catalog.project"),
             _rows("Teams", "group", "catalog.team"),
             _rows("Organisations", "corporate_fare", "catalog.organisation"),
-            _page("Quotas", "pie_chart", "console:quotas", *MAY_SEE_QUOTAS),
-            {
-                **_page("Limits", "speed", "console:limits", *MAY_SEE_LIMITS),
-                "permission": _can_somewhere(*MAY_SEE_LIMITS),
-            },
+            _scoped_page("Quotas", "pie_chart", "console:quotas", *MAY_SEE_QUOTAS),
+            _scoped_page("Limits", "speed", "console:limits", *MAY_SEE_LIMITS),
+            _scoped_page("Budgets", "account_balance_wallet", "console:budgets", *MAY_SEE_BUDGETS),
             _rows("Admin tokens", "badge", "catalog.admintoken"),
         ],
     },
@@ -137,10 +143,7 @@ _NAVIGATION: list[dict[str, Any]] = [
         "title": "Requests",
         "separator": True,
         "items": [
-            {
-                **_page("Usage and costs", "payments", "console:costs"),
-                "permission": _can_somewhere(*MAY_SEE_USAGE),
-            },
+            _scoped_page("Usage and costs", "payments", "console:costs", *MAY_SEE_USAGE),
             _rows("Usage", "bar_chart", "routing.usagerecord"),
         ],
     },

@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 from llmgw_site.console import (
     adapters,
     aliases,
+    budgets,
     chat,
     costs,
     jobs,
@@ -43,9 +44,15 @@ urlpatterns = [
     path("admin/jobs/<str:job_id>/cancel", jobs.act, {"verb": "cancel"}, name="job-cancel"),
     path("admin/jobs/<str:job_id>/retry", jobs.act, {"verb": "retry"}, name="job-retry"),
     path("admin/keys/<str:key_id>/rotate", keys.rotate, name="key-rotate"),
-    path("admin/limits", limits.index, name="limits"),
-    path("admin/limits/set", limits.change, name="limit-set"),
-    path("admin/limits/remove", limits.remove, name="limit-remove"),
+    *(
+        path(f"admin/{pages.noun}s{rest}", view, name=f"{pages.noun}{name}")
+        for pages in (limits.PAGES, quotas.PAGES, budgets.PAGES)
+        for rest, name, view in (
+            ("", "s", pages.index_view),
+            ("/set", "-set", pages.set_view),
+            ("/remove", "-remove", pages.remove_view),
+        )
+    ),
     path("admin/model/<str:model_id>", models.card, name="model"),
     path("admin/model/<str:model_id>/adapter", adapters.add, name="adapter-add"),
     path("admin/model/<str:model_id>/adapter/<str:adapter_id>/remove", adapters.remove, name="adapter-remove"),
@@ -60,9 +67,6 @@ urlpatterns = [
     path("admin/nodes/tokens/<str:token_id>/revoke", joining.revoke, name="node-token-revoke"),
     path("admin/nodes/<str:node_id>/maintenance", nodes.maintain, name="node-maintain"),
     path("admin/nodes/<str:node_id>/remove", nodes.remove, name="node-remove"),
-    path("admin/quotas", quotas.index, name="quotas"),
-    path("admin/quotas/set", quotas.change, name="quota-set"),
-    path("admin/quotas/remove", quotas.remove, name="quota-remove"),
     path("admin/registry", registry.index, name="registry"),
     path("admin/registry/<path:ref>", registry.repository, name="registry-model"),
     path("admin/mirror", mirror.index, name="mirror"),

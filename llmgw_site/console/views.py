@@ -14,9 +14,6 @@ from cluster.domain.modules import Module, ModuleReport, ModuleState
 from cluster.domain.states import JOB_TERMINAL, JobState, NodeState, ReplicaState, StepState
 from llmgw_site.console.figures import Spark, percent
 
-NOT_IN_THIS_VERSION = "not_in_this_version"
-"""Code of a module that no node can run yet: nothing that anybody has to look at."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceView:
@@ -100,9 +97,8 @@ class NodeView:
 
     @property
     def unavailable(self) -> tuple[ModuleReport, ...]:
-        """Modules that were asked for and cannot run; not those that no node of this version has."""
-        found = (item for item in self.modules if item.state == ModuleState.UNAVAILABLE)
-        return tuple(item for item in found if item.code != NOT_IN_THIS_VERSION)
+        """Modules that were asked for and cannot run."""
+        return tuple(item for item in self.modules if item.state == ModuleState.UNAVAILABLE)
 
 
 @dataclass(frozen=True, kw_only=True)

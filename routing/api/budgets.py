@@ -13,12 +13,11 @@ from rest_framework.response import Response
 from catalog.domain.budgets import Period
 from catalog.models import Budget
 from catalog.models.budgets import MOST
-from catalog.services import access, actors, budgets, limits
+from catalog.services import access, actors, budgets, holders
+from catalog.services.access import EVERYWHERE, Holder, Reach
 from cluster import selectors as cluster
 from routing import services
 from routing.api.serializers import Strict
-
-SEE = "catalog.view_budget"
 
 
 class BudgetIn(Strict):
@@ -60,6 +59,7 @@ class BudgetOut(serializers.Serializer[Any]):
     resets_at = serializers.DateTimeField(help_text="Begin of the next one.")
 
 
+SEE = "catalog.view_budget"
 _AT = [
     OpenApiParameter(
         "ref",
@@ -76,6 +76,7 @@ class Budgets(viewsets.GenericViewSet[Any]):
     queryset = Budget.objects.order_by("id")
     serializer_class = BudgetOut
     needs: ClassVar[dict[str, tuple[str, ...]]] = {"update": ("catalog.add_budget", "catalog.change_budget")}
+
     in_scopes = frozenset({"list", "retrieve", "update", "destroy"})
 
     def list(self, request: Request) -> Response:
@@ -85,37 +86,37 @@ class Budgets(viewsets.GenericViewSet[Any]):
 
     @extend_schema(parameters=_AT)
     def retrieve(self, request: Request, ref: str, period: str) -> Response:
-        return self._one(limits.find_for(request.user, ref, see=SEE), period)
+        return self._one(holders.reached(request.user, ref, see=SEE), period)
 
     @extend_schema(parameters=_AT, request=BudgetIn)
     def update(self, request: Request, ref: str, period: str) -> Response:
         """Set a budget. Nodes go by it seconds later."""
         shape = BudgetIn(data=request.data)
         shape.is_valid(raise_exception=True)
-        of = limits.find_for(request.user, ref, see=SEE, change=self.needs["update"])
+        of = holders.reached(request.user, ref, see=SEE, needs=self.needs["update"])
         budgets.put(actor=actors.of_request(request), of=of, period=period, **shape.validated_data)
         return self._one(of, period)
 
     @extend_schema(parameters=_AT)
     def destroy(self, request: Request, ref: str, period: str) -> Response:
-        of = limits.find_for(request.user, ref, see=SEE, change=("catalog.delete_budget",))
+        of = holders.reached(request.user, ref, see=SEE, needs=["catalog.delete_budget"])
         budgets.remove(actor=actors.of_request(request), of=of, period=period)
         return Response(status=204)
 
-    def _one(self, of: limits.Limited, period: str) -> Response:
+    def _one(self, of: Holder, period: str) -> Response:
         row = budgets.found(of, period)
         return Response(BudgetOut(next(item for item in _shown() if item["row"] == row.pk)).data)
 
 
-def _shown(held: access.Reach = access.EVERYWHERE) -> list[dict[str, Any]]:
+def _shown(held: Reach = EVERYWHERE) -> list[dict[str, Any]]:
     now = cluster.from_unix(cluster.database_now())
     return [
         {
             "row": item.row.pk,
             "id": item.row.of_id,
-            "kind": limits.kind(item.row.of),
+            "kind": holders.kind(item.row.of),
             "name": item.row.name,
-            "path": limits.path(item.row.of),
+            "path": holders.path(item.row.of),
             "currency": settings.CONFIG.currency,
             "spent": item.spent_units,
             "standing": item.standing.value,

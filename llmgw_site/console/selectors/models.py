@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from catalog.models import Event, Model
+from django.conf import settings
+from django.db.models import Q
+
+from catalog.models import Alias, Event, Model
 from catalog.selectors import events_about
 from cluster.domain.headroom import Headroom, headroom
 from cluster.domain.memory import warning
@@ -17,14 +20,18 @@ from cluster.domain.types import ModelView as Picture
 from cluster.domain.types import ReplicaView as Shares
 from cluster.models import Replica
 from cluster.selectors import database_now, from_unix, replica_view, statuses, world
+from llmgw_site.console.admission import Admission, admission
 from llmgw_site.console.figures import percent
 from llmgw_site.console.gauge import Gauge, gauge, pips
 from llmgw_site.console.placement import NodeMap, node_maps
 from llmgw_site.console.selectors.cluster import since
 from llmgw_site.console.selectors.quotas import scopes
+from llmgw_site.console.selectors.requests import waits
 from llmgw_site.console.views import ModelView
 from llmgw_site.lib.units import format_seconds
 
+WINDOW = 30
+"""Minutes that the curve of waiting shows."""
 NEWEST, FIRST = 40, 8
 """Decisions that the card has, and that it shows at once."""
 
@@ -86,6 +93,7 @@ class ModelCard:
     owner: str  # path of its scope; empty: nobody's
     pips: tuple[str, ...]
     gauge: Gauge | None
+    admission: Admission | None  # None: a provider's
     nodes: tuple[NodeMap, ...]
     other_nodes: int
 
@@ -156,8 +164,26 @@ def model_card(model_id: str) -> ModelCard | None:
         owner=dict(scopes()).get(model.owner, "") if model.owner else "",
         pips=pips(model, status.ready, status.wanted),
         gauge=gauge(picture, model, load_of(model, ready), now),
+        admission=None if row.external else _admission(row, model, ready, now),
         nodes=maps,
         other_nodes=others,
+    )
+
+
+def _admission(row: Model, model: Picture, ready: Sequence[Shares], now: float) -> Admission:
+    names = [row.name, *row.adapters.values_list("name", flat=True)]
+    aliases = Alias.objects.filter(Q(targets__model=row) | Q(targets__adapter__model=row)).values_list(
+        "name", flat=True
+    )
+    usual = settings.CONFIG
+    return admission(
+        model,
+        ready,
+        waits(names, aliases, WINDOW, from_unix(now)),
+        length=row.queue_length,
+        wait=row.queue_wait,
+        usual_length=usual.queue_length,
+        usual_wait=usual.queue_wait,
     )
 
 

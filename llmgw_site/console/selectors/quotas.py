@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from catalog import selectors as catalog
 from catalog.selectors import find_scope
+from catalog.services import holders
+from catalog.services.access import Reach
 from cluster import selectors
 from cluster.domain.accounts import Account, Books, books, ordered
 from cluster.domain.amounts import CARDS, CORES, MEMORY, figure, short
@@ -43,7 +44,7 @@ class QuotaLine:
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaRow:
-    """A scope with a quota, or above one. `depth` 0: an organisation."""
+    """A scope with a quota, or above one. `depth`: below the highest that is shown."""
 
     id: str
     kind: str
@@ -69,7 +70,6 @@ class QuotaPage:
     rows: tuple[QuotaRow, ...]
     fleet: tuple[QuotaLine, ...]
     problems: tuple[str, ...]  # of all guarantees together
-    scopes: tuple[tuple[str, str], ...]  # id and path of every scope that could have one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,23 +83,24 @@ class QuotaField:
     limit: str
 
 
-def quotas() -> QuotaPage:
-    """The page: at most fifteen queries, however many rows."""
-    found = books(selectors.world())
+def quotas(held: Reach) -> QuotaPage:
+    """The page: at most fifteen queries, however many rows. Who sees scopes only sees nothing of the fleet as a whole."""
+    found = _books(held)
     shown = _with_those_above(found.accounts)
+    top = min((len(item.path) for item in shown), default=0)
     return QuotaPage(
-        rows=tuple(_row(item, found) for item in shown),
+        rows=tuple(_row(item, found, top) for item in shown),
         fleet=_fleet(found),
         problems=tuple(item.message for item in found.problems if not item.scope_id),
-        scopes=scopes(),
     )
 
 
-def quota_fields(scope_id: str, asked: Mapping[str, str] | None = None) -> tuple[QuotaField, ...]:
-    """The form of a scope: every thing of the fleet and of its quota. `asked`: what a refused form had."""
-    found = books(selectors.world())
+def quota_fields(scope_id: str, held: Reach, asked: Mapping[str, str] | None = None) -> tuple[QuotaField, ...]:
+    """The form of a scope: every thing of the fleet and of its quota; within scopes, of theirs. `asked`: what a refused form had."""
+    found = _books(held)
     account = next((item for item in found.accounts if item.scope.id == scope_id), None)
     guarantee, limit = (account.guarantee, account.limit) if account else ({}, {})
+    known = {key for item in found.accounts for key in (*item.guarantee, *item.limit)} | {CORES, MEMORY}
     fleet = found.fleet
 
     def value(part: str, key: str, amounts: Mapping[str, int]) -> str:
@@ -113,20 +114,22 @@ def quota_fields(scope_id: str, asked: Mapping[str, str] | None = None) -> tuple
         QuotaField(
             key=key,
             title=title(key),
-            fleet=short(key, fleet.get(key, 0)),
+            fleet=short(key, fleet.get(key, 0)) if held.everywhere else "",
             guarantee=value("guarantee", key, guarantee),
             limit=value("limit", key, limit),
         )
-        for key in ordered({*fleet, *guarantee, *limit})
+        for key in ordered({*(fleet if held.everywhere else known), *guarantee, *limit})
     )
 
 
 def scopes() -> tuple[tuple[str, str], ...]:
     """Id and path of every scope, in the order of the tree. Three queries."""
-    rows: list[tuple[str, str]] = [(row.pk, row.name) for row in catalog.organisations()]
-    rows += [(row.pk, f"{row.organisation.name} / {row.name}") for row in catalog.teams()]
-    rows += [(row.pk, f"{row.team.organisation.name} / {row.team.name} / {row.name}") for row in catalog.projects()]
-    return tuple(sorted(rows, key=lambda pair: (pair[1], pair[0])))
+    return holders.paths(keys=False)
+
+
+def _books(held: Reach) -> Books:
+    found = books(selectors.world())
+    return found if held.everywhere else found.within(held.ids)
 
 
 def title(key: str) -> str:
@@ -135,13 +138,13 @@ def title(key: str) -> str:
     return f"{key.removeprefix(CARDS) or 'Unknown'} cards"
 
 
-def _row(account: Account, found: Books) -> QuotaRow:
+def _row(account: Account, found: Books, top: int) -> QuotaRow:
     return QuotaRow(
         id=account.scope.id,
         kind=account.scope.kind,
         name=account.scope.name,
         path=" / ".join(account.path),
-        depth=len(account.path) - 1,
+        depth=len(account.path) - top,
         own=account.set,
         models=account.models,
         lines=tuple(_line(account, key) for key in account.keys),
@@ -197,7 +200,7 @@ def _with_those_above(accounts: Iterable[Account]) -> list[Account]:
     wanted: set[str] = set()
     for item in every:
         scope_id = item.scope.id if item.set else ""
-        while scope_id and scope_id not in wanted:
+        while scope_id in by_id and scope_id not in wanted:
             wanted.add(scope_id)
             scope_id = by_id[scope_id].scope.parent
     return [item for item in every if item.scope.id in wanted]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import TruncMinute
 
+from llmgw_site.console.admission import Waited
 from llmgw_site.console.figures import middle
 from routing.domain.records import Outcome
 from routing.models import UsageRecord
@@ -56,4 +58,39 @@ def minutes(count: int, now: datetime) -> tuple[Minute, ...]:
             first_token_s=middle(waits.get(start, ())),
         )
         for start, row in ((start, totals.get(start)) for start in starts)
+    )
+
+
+AWAY = {"queue_full": "full", "queue_timeout": "late"}
+"""Codes of requests that were turned away for want of room."""
+
+
+def waits(names: Collection[str], aliases: Collection[str], count: int, now: datetime) -> tuple[Waited, ...]:
+    """Of the last `count` minutes, oldest first, what requests waited that asked for these names, or were given to them by one of
+    these aliases: three queries."""
+    newest = now.replace(second=0, microsecond=0)
+    starts = [newest - timedelta(minutes=n) for n in reversed(range(count))]
+    asked = UsageRecord.objects.filter(model_asked__in=[*names, *aliases], started_at__gte=starts[0])
+    records = asked.filter(alias_target__in=["", *names])
+    found: dict[datetime, list[float]] = {}
+    timed = records.filter(queue_s__isnull=False).order_by("-started_at").values_list("started_at", "queue_s")
+    for started, wait in timed[:MEDIANS_OF]:
+        assert wait is not None
+        found.setdefault(started.replace(second=0, microsecond=0), []).append(wait)
+    away = (
+        records.filter(code__in=AWAY)
+        .annotate(minute=TruncMinute("started_at"))
+        .values_list("minute", "code")
+        .annotate(Count("record_id"))
+        .order_by()
+    )
+    refused = {(minute, AWAY[code]): number for minute, code, number in away}
+    return tuple(
+        Waited(
+            middle_s=middle(found.get(start, ())),
+            worst_s=max(found.get(start, ()), default=None),
+            full=refused.get((start, "full"), 0),
+            late=refused.get((start, "late"), 0),
+        )
+        for start in starts
     )

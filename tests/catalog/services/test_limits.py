@@ -8,7 +8,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from catalog.models import Event, Limit
-from catalog.services import keys, limits, scopes
+from catalog.services import holders, keys, limits, scopes
 from llmgw_site.lib.errors import Refused
 from routing import selectors
 from routing.domain.snapshot import LimitEntry
@@ -56,16 +56,16 @@ def test_a_row_is_of_one_thing(tree: Any) -> None:
 
 def test_everything_that_can_have_a_limit_is_found_by_id_by_name_and_by_kind(tree: Any) -> None:
     for of, name in zip(tree, ("acme", "team:search", "web", "key:ci"), strict=True):
-        assert limits.find(of.pk) == of
-        assert limits.find(name) == of
-    assert limits.find("ci") == tree[3]
+        assert holders.find(of.pk) == of
+        assert holders.find(name) == of
+    assert holders.find("ci") == tree[3]
     for absent in ("nobody", "key:nobody", "team:ci", "a\x00b"):
         with pytest.raises(Refused) as told:
-            limits.find(absent)
+            holders.find(absent)
         assert told.value.code == "not_found"
     keys.revoke(actor="t", key=tree[3])
     with pytest.raises(Refused, match="no organisation, team, project or key 'ci'"):
-        limits.find("ci")
+        holders.find("ci")
 
 
 def test_rows_are_shown_in_the_order_of_the_tree(tree: Any, django_assert_num_queries: Any) -> None:
@@ -79,7 +79,7 @@ def test_rows_are_shown_in_the_order_of_the_tree(tree: Any, django_assert_num_qu
         ("project", "acme / search / web"),
         ("key", "acme / search / web / ci"),
     ]
-    assert [path for _, path in limits.paths()] == [" / ".join(row.path) for row in found]
+    assert [path for _, path in holders.paths()] == [" / ".join(row.path) for row in found]
     keys.revoke(actor="t", key=tree[3])
     assert len(limits.shown()) == 3
 

@@ -41,7 +41,14 @@ def key() -> object:
 
 def test_usage_shows_sums_tables_and_budgets(admin_client: Client) -> None:
     text = text_of(admin_client, "/admin/usage")
-    for words in ("8.50 USD", "Cost by day", "m1 3", "bot 2", "nearly spent then refused", "of 10.00 USD"):
+    for words in (
+        "8.50 USD",
+        "Cost by day",
+        "m1 3",
+        "bot 2",
+        "nearly spent 85 % once spent, refused",
+        "of 10.00 USD",
+    ):
         assert words in text
     for days in ("7", "365", "no", "99999"):
         assert admin_client.get(f"/admin/usage?days={days}").status_code == 200

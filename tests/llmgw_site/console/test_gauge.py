@@ -28,7 +28,7 @@ def test_by_what_was_measured_where_all_were() -> None:
     drawn = gauge(WORLD, model, Load(ready=2, in_flight=50, waiting=34, slots=16, widest=8, capacity=20, best=10), T)
     assert drawn is not None
     assert (drawn.load, drawn.up, drawn.down, drawn.look) == (100.0, 40.0, 14.0, "warn")
-    assert drawn.words == "50 under way at 16 slots, 34 of them wait"
+    assert drawn.words == "50 under way at 16 slots, 34 wait"
     assert (drawn.progress, drawn.progress_words) == (
         25.0,
         "too much has been under way for 15 s; one more after 1 min 0 s",

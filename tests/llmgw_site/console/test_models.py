@@ -88,8 +88,8 @@ def test_the_forms_order_what_the_command_line_does(admin: Client, model: Model)
     ("verb", "form", "said"),
     [
         ("scale", {"replicas": "5000"}, "min_not_placeable"),
-        ("scale", {"replicas": "-1"}, "replicas: a whole number from 0 on is needed"),
-        ("scale", {"replicas": ""}, "write how many shall always run"),
+        ("scale", {"replicas": "-1"}, "A whole number from 0 on is needed"),
+        ("scale", {"replicas": ""}, "Write how many shall always run"),
         ("scale", {"replicas": "2", "max_replicas": "1"}, "below those that shall run"),
         ("class", {"class": "urgent"}, "invalid_value"),
         ("target", {"tps": "nan"}, "tps: a number above 0 is needed"),

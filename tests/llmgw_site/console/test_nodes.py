@@ -38,16 +38,6 @@ def test_a_node_is_shown_with_all_that_is_known_of_it(admin: Client, cluster: Cl
     assert "<way>" not in page
 
 
-def test_a_module_that_no_node_has_yet_is_nothing_to_look_at(admin: Client, cluster: Cluster) -> None:
-    later = {"name": "data", "state": "unavailable", "code": "not_in_this_version", "message": "It comes later."}
-    Node.objects.filter(id=cluster.node.id).update(modules=[later])
-    for path in ("/admin/nodes", "/admin/setup"):
-        page = text(admin, path)
-        assert "data <span>not in this version</span>" in page
-        assert "lg-chip unavailable" not in page
-        assert "cannot run" not in page
-
-
 def test_labels_fabric_and_what_keeps_a_card_out_of_use_are_shown(admin: Client, cluster: Cluster) -> None:
     hardware = Node.objects.get(id=cluster.node.id).hardware
     hardware["cards"][0] |= {"memory_foreign": 7 << 30, "problem": "2 uncorrectable <memory> errors"}

@@ -48,7 +48,7 @@ def test_without_scopes_there_is_no_form(admin: Client) -> None:
 def test_a_quota_is_set_by_the_form_and_shown_with_what_is_held(admin: Client, cluster: Cluster, tree: Any) -> None:
     model = cluster.model("chat")
     served.update(actor="t", model=model, project=tree[2])
-    path = f"{PAGE}/set?scope={tree[1].pk}"
+    path = f"{PAGE}/set?of={tree[1].pk}"
     form = {
         "guarantee:cores": "2",
         "limit:cores": " 4 ",
@@ -80,18 +80,18 @@ def test_a_quota_is_set_by_the_form_and_shown_with_what_is_held(admin: Client, c
     ("form", "said"),
     [
         ({"guarantee:cores": "5"}, "The guarantees add up to 5 cores (acme 5), and the fleet has 4"),
-        ({}, "a guarantee or a limit is needed"),
-        ({"limit:cores": "many"}, "Limit of cores: 'many' is no whole number"),
-        ({"limit:memory": "much"}, "Limit of memory: 'much' is no size"),
-        ({"limit:memory": "99999999 TiB"}, "Limit of memory: no fleet has so much"),
-        ({"limit:cores": "9" * 20}, "Limit of cores: no fleet has so much"),
-        ({"limit:gpus": "1"}, "there is no 'gpus'"),
+        ({}, "Nothing was changed.</strong> A guarantee or a limit is needed"),
+        ({"limit:cores": "many"}, "id=\"error-limit:cores\">'many' is no whole number"),
+        ({"limit:memory": "much"}, "id=\"error-limit:memory\">'much' is no size"),
+        ({"limit:memory": "99999999 TiB"}, 'id="error-limit:memory">No fleet has so much'),
+        ({"limit:cores": "9" * 20}, 'id="error-limit:cores">No fleet has so much'),
+        ({"limit:gpus": "1"}, "There is no 'gpus'"),
     ],
 )
-def test_a_refusal_stands_above_the_form_as_it_was_filled_in(
+def test_a_refusal_stands_in_the_form_as_it_was_filled_in(
     admin: Client, tree: Any, form: dict[str, str], said: str
 ) -> None:
-    answer = admin.post(f"{PAGE}/set?scope=search", {**form, "why": "because"})
+    answer = admin.post(f"{PAGE}/set?of=search", {**form, "why": "because"})
     assert answer.status_code == 409
     page = html.unescape(answer.content.decode())
     assert "Nothing was changed." in page
@@ -105,11 +105,11 @@ def test_a_refusal_stands_above_the_form_as_it_was_filled_in(
 
 def test_a_quota_is_removed(admin: Client, tree: Any) -> None:
     quotas.put(actor="t", scope=tree[0], guarantee={"cores": 1}, limit={})
-    page = admin.post(f"{PAGE}/remove?scope={tree[0].pk}", follow=True).content.decode()
+    page = admin.post(f"{PAGE}/remove?of={tree[0].pk}", follow=True).content.decode()
     assert "acme has no quota any more" in page
     assert not Quota.objects.exists()
     assert Event.objects.get(kind="quota_removed").actor == "user:root"
-    assert "not_found" in admin.post(f"{PAGE}/remove?scope={tree[0].pk}", follow=True).content.decode()
+    assert "not_found" in admin.post(f"{PAGE}/remove?of={tree[0].pk}", follow=True).content.decode()
 
 
 def test_what_cannot_be_given_is_said(admin: Client, cluster: Cluster, tree: Any) -> None:
@@ -123,7 +123,7 @@ def test_what_cannot_be_given_is_said(admin: Client, cluster: Cluster, tree: Any
 
 
 def test_a_scope_that_is_not_there_leads_back_to_the_list(admin: Client, tree: Any) -> None:
-    assert "There is no organisation, team or project 'x'" in text_of(admin, f"{PAGE}/set?scope=x")
+    assert "There is no organisation, team or project 'x'" in text_of(admin, f"{PAGE}/set?of=x")
 
 
 def test_who_may_only_look_sees_no_forms(person: Person, tree: Any) -> None:
@@ -133,8 +133,8 @@ def test_who_may_only_look_sees_no_forms(person: Person, tree: Any) -> None:
     page = client.get(PAGE).content.decode()
     for form in ("/admin/quotas/set", "/admin/quotas/remove"):
         assert form not in page
-    assert client.get(f"{PAGE}/set?scope=acme").status_code == 403
-    assert client.post(f"{PAGE}/remove?scope=acme").status_code == 403
+    assert client.get(f"{PAGE}/set?of=acme").status_code == 403
+    assert client.post(f"{PAGE}/remove?of=acme").status_code == 403
 
 
 def test_the_card_of_a_model_says_whose_it_is_and_gives_it_away(admin: Client, cluster: Cluster, tree: Any) -> None:

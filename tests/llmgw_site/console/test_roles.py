@@ -21,8 +21,8 @@ LISTS = {
     "usage": "/admin/routing/usagerecord/",
     "role": "/admin/catalog/rolegrant/",
 }
-CLOSED = ["/admin/nodes", "/admin/jobs", "/admin/setup", "/admin/catalog/model/", "/admin/auth/user/", "/admin/catalog/event/",
-          "/admin/catalog/provider/", "/admin/quotas", "/admin/chat"]  # fmt: skip
+CLOSED = ["/admin/nodes", "/admin/jobs", "/admin/setup", "/admin/auth/user/", "/admin/catalog/event/",
+          "/admin/catalog/provider/", "/admin/chat"]  # fmt: skip
 
 
 @pytest.fixture
