@@ -189,7 +189,8 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _PIPELINED
         super().on_headers_complete()
         # weakly: the cycle holds the scope, and a ring would lie in memory until the collector's rarest round
-        self.scope[_CYCLE] = weakref.ref(self.cycle)  # type: ignore[literal-required]
+        if self.cycle is not None:  # else it asks for a websocket
+            self.scope[_CYCLE] = weakref.ref(self.cycle)  # type: ignore[literal-required]
         self._in_head = False
         self._in_body = True
         self._head_size = self._unwanted = 0
