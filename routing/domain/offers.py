@@ -38,6 +38,7 @@ class NodeOffers:
 
     node_id: str
     models: tuple[Offer, ...] = ()
+    beats: bool = False  # it sends interim answers while a request that was passed on to it waits: see gateway/hop.py
 
 
 MOST_FIGURES, MOST_TEXT, MOST_COUNT = 40, 500, 1 << 31

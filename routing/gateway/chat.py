@@ -259,7 +259,7 @@ class Generate:
             _forwarded(exchange, ask)
             more = hop.patience(config, place.hop)
             longest = route.model.queue_wait if route else None
-            more += config.queue_wait if longest is None else longest
+            queue = config.queue_wait if longest is None else longest
             wakes = config.activation_timeout if place.hop == HANDED and route and route.wakes else 0.0
             await hop.send(
                 exchange,
@@ -268,7 +268,7 @@ class Generate:
                 members=parts.members,
                 peers=parts.peers,
                 upstream=parts.upstream,
-                first_byte_timeout=first + more + wakes,
+                first_byte_timeout=first + more + queue + wakes,
                 idle_timeout=idle + more,
             )
         else:

@@ -11,6 +11,7 @@ Sources: RFC 9112 (framing, §6; reuse, §9), RFC 9110 §15.2 (interim answers).
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ import httptools
 
 from routing.gateway.certificates import PeerCertificate, peer_certificate
 from routing.gateway.response import Broken, Headers, Response, TooSlow, UpstreamError
+
+_LATE = 0.1
+"""Seconds that the event loop gets to read what lies in the socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._all_sent = True
         self._sent = self._last = 0.0
         self._first_byte_timeout = self._idle_timeout = 0.0
+        self._silence = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._writable: asyncio.Future[None] | None = None
@@ -161,6 +166,8 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             self._fields = []
+            if self._silence < math.inf:  # it comes for as long as the request waits there
+                self._fields_size = self._head_size = 0
             return
         self._head_done = True
         self._fields_size = 0
@@ -197,18 +204,21 @@ class Connection(asyncio.Protocol):
             and not self._poll.poll(0)
         )
 
-    def begin(self, first_byte_timeout: float, idle_timeout: float, *, no_body: bool) -> Response:
+    def begin(
+        self, first_byte_timeout: float, idle_timeout: float, *, no_body: bool, silence: float = math.inf
+    ) -> Response:
         """Make ready for one request; `write` it afterwards."""
         self._response = response = Response(self)
         self._first_byte_timeout = first_byte_timeout
         self._idle_timeout = idle_timeout
+        self._silence = silence
         self._no_body = no_body
         self._fields = []
         self._fields_size = self._head_size = 0
         self._head_done = self._body_seen = self._complete = self._reusable = False
         self._sent = self._last = self.loop.time()
         self._all_sent = True
-        self._arm(self._sent + first_byte_timeout)
+        self._arm(self._sent + min(first_byte_timeout, silence))
         return response
 
     def write(self, data: bytes) -> None:
@@ -281,13 +291,21 @@ class Connection(asyncio.Protocol):
             return
         now = self.loop.time()
         first = not self._body_seen
+        silent = math.inf
         due = self._sent + self._first_byte_timeout if first else self._last + self._idle_timeout
         if first and self._head_done:
             due = max(due, self._last + self._idle_timeout)
+        elif first:
+            silent = max(self._sent, self._last) + self._silence
+            due = min(due, silent)
         if self.paused:  # it waits for us
             due = now + self._idle_timeout
+        if silent <= due and self._poll.poll(0):  # the event loop was late itself, and the other side was not silent
+            due = now + _LATE
         if due > now + 0.001:
             self._arm(due)
+        elif silent <= due:
+            self.fail(TooSlow("silent", self._silence))
         elif first:
             self.fail(TooSlow("first_byte", self._first_byte_timeout))
         else:

@@ -54,7 +54,14 @@ def _failed(error: UpstreamError, codes: tuple[str, str, str], who: str, *, brok
             f"{who} could not be reached, so nothing was run: try again in a few seconds.",
             retry_after=2,
         )
-    if isinstance(error, TooSlow):  # 2
+    if isinstance(error, TooSlow) and error.stage == "silent":  # 2
+        return Refused(
+            Kind.TIMEOUT,
+            timeout,
+            f"{who} has said nothing for {error.seconds:g} s, not even that the request waits, and was given up. The request "
+            "may have run and was not sent again: send it anew if running it twice does no harm.",
+        )
+    if isinstance(error, TooSlow):
         what = "began to answer" if error.stage == "first_byte" else "went on with its answer"
         return Refused(
             Kind.TIMEOUT,

@@ -26,7 +26,7 @@ from routing.gateway.callers import Caller
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
 from routing.gateway.limiter import Reservation
-from routing.gateway.protocol import DirectWriter, send_head_with_body
+from routing.gateway.protocol import DirectWriter, send_head_with_body, send_interim
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -64,6 +64,8 @@ class Rest(Protocol):
 
 _SOONER = 0.8
 """Of the silence that a client is left in, after which the node that answers for another one sends a comment."""
+_BEATS = (b"x-llmgw-beats", b"1")
+"""Says that this version sends interim answers (hop.py)."""
 EVENT_STREAM = b"text/event-stream"
 CLIENT_GONE = 499
 """Status in records and logs of a request whose client left first (nginx's number); nobody is sent it."""
@@ -82,6 +84,7 @@ class Exchange:
         "ask",
         "asked",
         "authorization",
+        "beat_at",
         "began",
         "caller",
         "code",
@@ -132,7 +135,7 @@ class Exchange:
         self.send = send
         self.endpoint = endpoint
         self.started_at = now
-        self.began = self.quiet_since = began
+        self.began = self.quiet_since = self.beat_at = began
         self.authorization: bytes | None = None
         self.content_length: int | None = None
         self.content_coding = b""
@@ -205,7 +208,7 @@ class Exchange:
         facts = [(b"x-llmgw-node", self.node_id), (b"x-llmgw-replica", self.replica_id)]
         if self.queue_s is not None:
             facts.append((b"x-llmgw-queue-s", f"{self.queue_s:.6f}"))
-        return [(name, value.encode()) for name, value in facts if value]
+        return [_BEATS, *((name, value.encode()) for name, value in facts if value)]
 
     # --- in ---
 
@@ -320,6 +323,12 @@ class Exchange:
         if not self.pings or self.relays:
             return False
         return now - self.quiet_since >= (bound if self.caller is None else _SOONER * bound)
+
+    def beat(self, now: float, every: float) -> None:
+        """Say to the node that passed it on, so often, that it is still at hand here, until its answer begins."""
+        if self.caller is not None and not self.started and not self.over and now - self.beat_at >= every:
+            self.beat_at = now
+            send_interim(self.scope)
 
     async def ping(self, now: float) -> None:
         """Send a comment, and the status with it if that is still to be sent: from here on, errors are events."""

@@ -1,7 +1,8 @@
 """One hop: a request to another node's node listener, signed and marked, and its answer back.
 
 The node that answers says in `x-llmgw-node`, `-replica` and `-queue-s` who ran it and how long it waited; that is for the
-usage record of the gateway that the client asked and goes no further.
+usage record of the gateway that the client asked and goes no further. Before that it says each BEAT seconds that it is at
+it, by an interim answer (102): so a request that waits there is told from a node that is dead. See docs/decisions/0023.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ from routing.gateway.headers import Headers, to_client, to_node
 from routing.gateway.membership import Members
 from routing.gateway.peers import Peers
 from routing.gateway.upload import payload
-from routing.gateway.upstream import Response, Upstream, UpstreamError
+from routing.gateway.upstream import Response, TooSlow, Upstream, UpstreamError
 
 ADDED_HEAD, ADDED_BODY = 4096, 1024
 """Bytes that head and body of a request may grow by on its way: signature and marks, the wish for usage."""
+BEAT = 2.0
+"""Seconds between two interim answers to a request that another node passed on."""
+SILENCE = 5 * BEAT
+"""Seconds after which a node that sends them is dead, and has not merely much to do."""
 log = logging.getLogger(__name__)
 
 
@@ -93,25 +98,33 @@ async def send(
                 **payload(exchange, body),
                 first_byte_timeout=first_byte_timeout,
                 idle_timeout=idle_timeout,
+                silence=SILENCE if peers.beats(node_id) else math.inf,
             )
         except UpstreamError as error:
             if not error.reached:
                 peers.unreachable(node_id)
+            elif isinstance(error, TooSlow) and error.stage == "silent":
+                peers.suspects.add(node_id)
             raise
         seconds = loop.time() - sent
         peers.reached(node_id, seconds=seconds)
-        _learn(exchange, response.headers)
+        if (beats := _learn(exchange, response.headers)) is not None:
+            peers.note_beats(node_id, beats)
         await carry(exchange, response, partial(_unchanged, node=via.node))
     finally:
         first = exchange.first_token_at
         peers.leave(node_id, model, seconds=first - sent if first is not None else seconds)
 
 
-def _learn(exchange: Exchange, headers: Headers) -> None:
-    """Who really answers, and how long the request waited there."""
+def _learn(exchange: Exchange, headers: Headers) -> bool | None:
+    """Who really answers, and how long the request waited there. Returns whether that node sends interim answers; None: it
+    says nothing of itself."""
+    said = beats = False
     for name, value in headers:
         if name == b"x-llmgw-node":
-            exchange.node_id = value.decode("latin-1")[:64]
+            exchange.node_id, said = value.decode("latin-1")[:64], True
+        elif name == b"x-llmgw-beats":
+            beats = True
         elif name == b"x-llmgw-replica":
             exchange.replica_id = value.decode("latin-1")[:64]
         elif name == b"x-llmgw-queue-s":
@@ -121,6 +134,7 @@ def _learn(exchange: Exchange, headers: Headers) -> None:
                 continue
             if math.isfinite(waited) and waited >= 0:
                 exchange.inner_queue_s = waited
+    return True if beats else False if said else None
 
 
 async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -> None:

@@ -25,6 +25,7 @@ from routing.gateway.chat import Parts
 from routing.gateway.cloud import Cloud
 from routing.gateway.dispatch import Dispatch
 from routing.gateway.engines import Engines
+from routing.gateway.hop import BEAT
 from routing.gateway.ledger import Ledger
 from routing.gateway.limiter import Limiter
 from routing.gateway.load import Flights, LoadReporter
@@ -195,6 +196,7 @@ class Gateway:
     def _look(self, now: float, silence: float) -> None:
         """Requests that live for longer than a tick get a watcher for the client's leaving; short ones never pay."""
         for exchange in self.app.active:
+            exchange.beat(now, BEAT)
             if exchange.forwarded_at is None and not exchange.waits:
                 continue
             if exchange.watcher is None:

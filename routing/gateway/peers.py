@@ -46,13 +46,14 @@ class Cluster(Protocol):
 class Standing:
     """What asking a node, and sending requests to it, has shown. Times are the clock's monotonic ones, `heard_at` not."""
 
-    __slots__ = ("down_since", "garbled", "heard_at", "marked_at", "offers", "silent", "skipped_until")
+    __slots__ = ("beats", "down_since", "garbled", "heard_at", "marked_at", "offers", "silent", "skipped_until")
 
     def __init__(self) -> None:
         self.offers: dict[str, Offer] | None = None  # by model; None: not known
         self.garbled = False  # the last time it was asked, it answered with something that cannot be used
         self.heard_at = 0.0  # cluster time of its last good answer
         self.silent = False  # the last time it was asked, it did not answer
+        self.beats = False  # it says that it is at a request while that waits there: see hop.py
         self.marked_at = self.skipped_until = 0.0
         self.down_since: float | None = None  # neither requests nor questions are answered
 
@@ -172,6 +173,15 @@ class Peers:
         if self._clock.monotonic() - seconds >= standing.marked_at:
             standing.down_since, standing.silent, standing.skipped_until = None, False, 0.0
 
+    def beats(self, node_id: str) -> bool:
+        """Whether it is known to send interim answers; versions before do not."""
+        standing = self.standings.get(node_id)
+        return standing is not None and standing.beats
+
+    def note_beats(self, node_id: str, beats: bool) -> None:
+        """What an answer of it said."""
+        self.standings.setdefault(node_id, Standing()).beats = beats
+
     def skipped(self, node_id: str) -> bool:
         """Whether it lately failed to answer: it is left out while there are others."""
         standing = self.standings.get(node_id)
@@ -264,7 +274,8 @@ class Peers:
     def offers(self) -> NodeOffers:
         """What this node itself offers: the answer to GET /api/v1/node/models."""
         own = (self._own(route) for _, route in sorted(self._view().routes.items()) if route.model.enabled)
-        return NodeOffers(node_id=self._cluster.node_id, models=tuple(offer for offer in own if offer is not None))
+        models = tuple(offer for offer in own if offer is not None)
+        return NodeOffers(node_id=self._cluster.node_id, models=models, beats=True)
 
     def shown(self, model: ModelEntry) -> list[dict[str, Any]]:
         """The other nodes that serve this model or shall, for administrators."""
@@ -305,6 +316,8 @@ class Peers:
         standing = self.standings.setdefault(node_id, Standing())
         standing.silent, standing.garbled, standing.down_since = False, offers is None, None
         standing.heard_at = self._cluster.now()
+        if offers is not None:
+            standing.beats = offers.beats
         self._take(node_id, standing, None if offers is None else {offer.model: offer for offer in offers.models})
 
     def silent(self, node_id: str) -> None:

@@ -393,6 +393,13 @@ def send_head_with_body(scope: Any) -> None:
         cycle.transport = _HeadWithBody(cycle)
 
 
+def send_interim(scope: Any) -> None:
+    """An interim answer (RFC 9110 §15.2; 102, RFC 2518 §10.1), before the answer: the request is being worked at."""
+    cycle = cycle_of(scope)
+    if cycle is not None and not cycle.response_started and not cycle.disconnected:
+        cycle.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+
+
 def direct_writer(scope: Any) -> DirectWriter | None:
     """For an answer that has started; None under another server, or where the answer is not chunked."""
     cycle = cycle_of(scope)

@@ -33,7 +33,7 @@ class Broken(UpstreamError):
 
 
 class TooSlow(UpstreamError):
-    """A time ran out. `stage` is `connect` (not reached), `first_byte` or `idle`."""
+    """A time ran out. `stage` is `connect` (not reached), `silent` (see Upstream.request), `first_byte` or `idle`."""
 
     def __init__(self, stage: str, seconds: float) -> None:
         super().__init__(f"nothing came within {seconds:g} s (stage: {stage})")

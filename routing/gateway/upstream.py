@@ -14,6 +14,7 @@ A task that is cancelled in `request` or `Response.read` drops its connection at
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Container
 from dataclasses import dataclass
@@ -119,6 +120,7 @@ class Upstream:
         idle_timeout: float,
         length: int | None = None,
         host: bytes | None = None,
+        silence: float = math.inf,
     ) -> Response:
         """Send one request and wait for the head of its answer.
 
@@ -128,7 +130,8 @@ class Upstream:
 
         `first_byte_timeout` runs from the request's end to the answer's first body byte (a head alone says nothing of
         the work), `idle_timeout` between two reads of the socket after it; any byte counts as life, and time in which
-        our own reader is the slow one does not count. Raises UpstreamError; ValueError for a line break in a header.
+        our own reader is the slow one does not count. `silence` bounds the time between two reads before the answer's head,
+        of who sends interim answers (1xx) while a request waits. Raises UpstreamError; ValueError for a line break in a header.
         """
         pool = self._pools.get(target)
         if pool is None:
@@ -136,7 +139,7 @@ class Upstream:
         whole = body if isinstance(body, bytes) else None
         head = _head(method, path, host or pool.host, headers, len(whole) if whole is not None else length)
         connection = pool.take(asyncio.get_running_loop().time()) or await self._connect(pool)
-        response = connection.begin(first_byte_timeout, idle_timeout, no_body=method == b"HEAD")
+        response = connection.begin(first_byte_timeout, idle_timeout, no_body=method == b"HEAD", silence=silence)
         if whole is not None:
             if len(whole) <= _SMALL:
                 connection.write(head + whole)
