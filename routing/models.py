@@ -35,6 +35,9 @@ class UsageRecord(models.Model):
     status = models.PositiveIntegerField(default=0)
     code = models.CharField(max_length=64, blank=True)
     queue_s = models.FloatField(null=True, blank=True)
+    schedule_s = models.FloatField(
+        null=True, blank=True, help_text="Of queue_s, the seconds in which its place was looked for."
+    )
     first_token_s = models.FloatField(null=True, blank=True)
     total_s = models.FloatField(null=True, blank=True)
     prompt_tokens = models.PositiveBigIntegerField(null=True, blank=True)

@@ -423,7 +423,7 @@ def follow(records: QuerySet[UsageRecord], ref: str) -> Followed:
         **{item.name: getattr(row, item.name) for item in dataclasses.fields(Record) if item.name != "started_at"},
         started_at=row.started_at.timestamp(),
     )
-    times = {name: getattr(row, name) for name in ("queue_s", "first_token_s", "total_s")}
+    times = {name: getattr(row, name) for name in ("queue_s", "schedule_s", "first_token_s", "total_s")}
     return Followed(
         record=row,
         key_name=catalog.key_names({row.key_id}).get(row.key_id, ""),

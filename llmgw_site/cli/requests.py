@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="One request:
 WIDTH = 48
 """Characters of a timeline."""
 WORDS = {
-    "queue": "in the queue", "first_token": "until its first token", "answer": "until its end", "upstream": "until its end",
+    "queue": "in the queue", "schedule": "until its place was found", "first_token": "until its first token", "answer": "until its end", "upstream": "until its end",
     "gateway": "at the gateway; sent to nobody",
 }  # fmt: skip
 Ref = Annotated[str, typer.Argument(metavar="ID", help="x-request-id of its answer, or the id of its record.")]

@@ -28,7 +28,7 @@ TABLES = (("model", "Models"), ("project", "Projects"), ("key", "Keys"))
 MOST = 25
 """Rows of a table; the CSV has them all."""
 WORDS = {
-    "queue": "in the queue", "first_token": "until its first token", "answer": "until its end", "upstream": "until its end",
+    "queue": "in the queue", "schedule": "until its place was found", "first_token": "until its first token", "answer": "until its end", "upstream": "until its end",
     "gateway": "at the gateway, sent to nobody",
 }  # fmt: skip
 

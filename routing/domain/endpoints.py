@@ -14,6 +14,8 @@ MESSAGES, COUNT_TOKENS, RESPONSES = "messages", "messages.count_tokens", "respon
 TRANSCRIPTIONS, TRANSLATIONS, SPEECH = "audio.transcriptions", "audio.translations", "audio.speech"
 IMAGES, EDITS = "images.generations", "images.edits"
 RERANK, TOKENIZE, DETOKENIZE = "rerank", "tokenize", "detokenize"
+MODELS = "models"
+"""The lists, which are read with GET: none of the table below."""
 
 
 class Shape(StrEnum):

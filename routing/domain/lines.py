@@ -32,6 +32,7 @@ def fields_of(record: UsageRecord, *, method: str, model: str, key: str, adapter
         "finish_reason": record.finish_reason or None,
         "stream": record.stream,
         "queue_s": record.queue_s,
+        "schedule_s": record.schedule_s or None,
         "first_token_s": record.first_token_s,
         "total_s": record.total_s,
         "tokens_in": record.prompt_tokens,

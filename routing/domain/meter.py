@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from routing.domain import jsonbytes
+from routing.domain.endpoints import Shape
 from routing.domain.sse import DONE, MOST_HELD, Event, Reader
 
 _OBJECT = re.compile(rb"\s*:\s*\{")
@@ -97,6 +98,23 @@ def find_finish(data: bytes, counts: Counts) -> None:
         counts.finish = found[1].decode()
 
 
+_ENDED = re.compile(
+    rb'"status"\s*:\s*"(completed|incomplete|cancelled|failed)"|"incomplete_details"\s*:\s*\{\s*"reason"\s*:\s*"([a-z_]{1,40})"'
+)
+_TELLING = {"": 0, "completed": 1, "incomplete": 2, "cancelled": 3, "failed": 3}
+"""Items of a response have a status, too: the response's own is the worst of them."""
+
+
+def find_ended(data: bytes, counts: Counts) -> None:
+    """The same of a response, which says it by its status, and by a reason where it is incomplete."""
+    for found in _ENDED.finditer(data):
+        status, reason = found.groups()
+        if reason is not None:
+            counts.finish = reason.decode()
+        elif _TELLING.get(counts.finish, 4) < _TELLING[said := status.decode()]:
+            counts.finish = said
+
+
 def find_counts(data: bytes, counts: Counts) -> int:
     """Read `usage` and `timings` objects in JSON text; usage wins.
 
@@ -131,20 +149,21 @@ def _take(text: bytes, counts: Counts, *, usage: bool) -> None:
         counts.cached = _whole(value.get("cache_n"))
 
 
-_SEAM = 64
+_SEAM = 128
 """Bytes that are kept of a piece: a name with its value may lie across its end."""
 
 
 class BodyMeter:
     """Reads the counts of an answer that is one JSON document, piece by piece, without keeping the document."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape = Shape.OPENAI) -> None:
         self.counts = Counts()
         self._held = b""
+        self._find_finish = find_ended if shape is Shape.RESPONSES else find_finish
 
     def feed(self, piece: bytes) -> None:
         data = self._held + piece if self._held else piece
-        find_finish(data, self.counts)
+        self._find_finish(data, self.counts)
         if b'"usage"' not in data and b'"timings"' not in data:
             self._held = data[-_SEAM:]
             return

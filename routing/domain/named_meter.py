@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from routing.domain.endpoints import Shape
-from routing.domain.meter import Counts, find_finish, parsed, read_usage
+from routing.domain.meter import Counts, parsed, read_usage
 from routing.domain.sse import MOST_HELD, Event, Reader
 
 _LOOK = {
-    Shape.ANTHROPIC: (b'"usage"', b'"error"', b'message_stop"'),
+    Shape.ANTHROPIC: (b'"usage"', b'"error"', b'message_stop"', b'"stop_reason"'),
     Shape.RESPONSES: (b'"usage"', b'"error"', b'completed"', b'incomplete"', b'failed"'),
 }
 """What an event must have one of to be read at all, once a token was seen. Words, and no pattern: that takes ten times as long."""
@@ -82,17 +82,32 @@ class NamedMeter:
                 self.first_token_at = now
         if not self._marked(data):
             return raw
-        find_finish(data, self.counts)
         value = parsed(data)
         kind = value.get("type")
         if kind in _LAST:
             self.done = True
+        self._ended(kind, value)
         self._count(kind, value)
         failed = kind == "error" or kind == "response.failed" or ("error" in value and kind is None)
         if failed:
             self.error = self.error or _code(value)
             return raw if self._redact is None else self._redact(raw)
         return raw
+
+    def _ended(self, kind: Any, value: dict[str, Any]) -> None:
+        """1. a message says why with its last counts; 2. a response by the name of its last event, or what it lacks."""
+        if kind == "message_delta":  # 1
+            delta = value.get("delta")
+            reason = delta.get("stop_reason") if type(delta) is dict else None
+        elif kind in _LAST and kind != "message_stop":  # 2
+            response = value.get("response")
+            details = response.get("incomplete_details") if type(response) is dict else None
+            reason = details.get("reason") if type(details) is dict else None
+            reason = reason or kind.removeprefix("response.")
+        else:
+            return
+        if type(reason) is str:
+            self.counts.finish = reason[:40]
 
     def _count(self, kind: Any, value: dict[str, Any]) -> None:
         """1. an answer's beginning says what its prompt has; 2. its end, what came of it, and some engines the prompt again;

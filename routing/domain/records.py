@@ -27,7 +27,7 @@ class UsageRecord:
     record_id: str
     request_id: str
     started_at: float
-    endpoint: str  # chat.completions | completions | embeddings
+    endpoint: str  # a name of routing/domain/endpoints.py
     stream: bool = False
     key_id: str = ""
     project_id: str = ""
@@ -38,14 +38,15 @@ class UsageRecord:
     outcome: str = Outcome.FAILED
     status: int = 0  # HTTP status the client was given; 499: the client left first
     code: str = ""  # error code, if it ended with one
-    queue_s: float | None = None
+    queue_s: float | None = None  # before it was sent to whoever answered
+    schedule_s: float | None = None  # of these, in which its place was looked for, a model that had to come up included
     first_token_s: float | None = None
     total_s: float | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     estimated: bool = False  # counts were counted from what passed, not reported by the engine
-    finish_reason: str = ""  # why the engine ended the answer: stop, length, tool_calls ...; empty: not known
+    finish_reason: str = ""  # why the answer ended, as its API says it: stop, end_turn, completed ...; empty: not known
     reasoning_tokens: int | None = None  # of the completion, those that were thought and not said
     user: str = ""  # id of the user whose key it was; empty: the project's
     cost: int | None = None  # micro-units of the cluster's currency; None: no price, or nothing was counted

@@ -15,12 +15,19 @@ class Span:
 
 
 def spans(
-    *, queue_s: float | None, first_token_s: float | None, total_s: float | None, forwarded: bool
+    *,
+    queue_s: float | None,
+    first_token_s: float | None,
+    total_s: float | None,
+    forwarded: bool,
+    schedule_s: float | None = None,
 ) -> tuple[Span, ...]:
     """Its time in parts that follow each other without a gap; none where no end is known (the gateway died with it).
 
     1. never forwarded: all of it is the gateway's
-    2. `queue`: until it was sent to an engine, a provider or another node, the wait at nodes behind this one included
+    2. `queue`: until it was sent to an engine, a provider or another node, the wait at nodes behind this one included; of that
+       `schedule`: in which its place was looked for, where that was measured. Each is a sum: a request may be scheduled,
+       wait, and be scheduled anew
     3. `first_token`: until the first token came, of a stream that had one; `answer`: until its end
     4. `upstream`: of any other, until its end
     """
@@ -29,7 +36,10 @@ def spans(
     if not forwarded or queue_s is None:  # 1
         return (Span(name="gateway", start_s=0.0, length_s=total_s),)
     sent = min(queue_s, total_s)
-    found = [Span(name="queue", start_s=0.0, length_s=sent)]  # 2
+    placed = min(schedule_s or 0.0, sent)
+    found = [Span(name="queue", start_s=0.0, length_s=sent - placed)]  # 2
+    if schedule_s is not None:
+        found.append(Span(name="schedule", start_s=sent - placed, length_s=placed))
     if first_token_s is None:  # 4
         return (*found, Span(name="upstream", start_s=sent, length_s=total_s - sent))
     first = min(max(first_token_s, sent), total_s)  # 3: clocks of several nodes measured these

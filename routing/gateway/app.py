@@ -17,16 +17,15 @@ import orjson
 from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.cors import Cors
-from routing.domain.costs import cost
-from routing.domain.endpoints import PATHS, shape_of
+from routing.domain.endpoints import MODELS, PATHS
 from routing.domain.lines import fields_of
-from routing.domain.records import Outcome, UsageRecord
+from routing.domain.records import Outcome
 from routing.domain.tenancy import Holder
 from routing.domain.way import stopped
 from routing.gateway import listing
 from routing.gateway.access import AccessLog
 from routing.gateway.answers import send_refusal
-from routing.gateway.auth import identify
+from routing.gateway.auth import authorization, identify
 from routing.gateway.callers import Caller
 from routing.gateway.chat import Generate, Parts
 from routing.gateway.edge import Redactor
@@ -34,6 +33,7 @@ from routing.gateway.errors import JSON, Headers, internal, render, stopping
 from routing.gateway.exchange import CLIENT_GONE, ClientGone, Exchange, Receive, Scope, Send
 from routing.gateway.metrics import UNKNOWN
 from routing.gateway.node_api import NodeApi
+from routing.gateway.recording import record_of
 from routing.gateway.tracing import Tracing
 
 log = logging.getLogger(__name__)
@@ -123,12 +123,12 @@ class App:
 
     def _other(self, path: str, method: str) -> tuple[str, Work]:
         if path == listing.PATH or (path.startswith(listing.PATH + "/") and len(path) > len(listing.PATH) + 1):
-            return "models", self._models if method == "GET" else _not_allowed("GET")
+            return MODELS, self._models if method == "GET" else _not_allowed("GET")
         return "other", _unknown_path
 
     async def _models(self, exchange: Exchange) -> None:
         view = self._parts.table.view
-        exchange.key = identify(exchange.authorization, view.keys, known=bool(view.version), now=exchange.started_at)
+        exchange.key = identify(authorization(exchange), view.keys, known=bool(view.version), now=exchange.started_at)
         await listing.answer(exchange, view, exchange.key, self._parts.peers)
 
     # --- the frame ---
@@ -196,7 +196,7 @@ class App:
         total = round(now - exchange.began, 6)
         model = exchange.model or UNKNOWN
         key, caller = exchange.key, exchange.caller
-        record = self._record(exchange, total)
+        record = record_of(exchange, total)
         if exchange.reserved is not None:
             exchange.reserved.settle(now, record)
         if exchange.record_id:
@@ -223,39 +223,6 @@ class App:
         """The name that was asked for, if it is an adapter's of the model that answered; else nothing."""
         route = self._parts.table.view.routes.get(asked) if asked != model else None
         return asked if route is not None and route.model.parent and model in (UNKNOWN, route.model.parent) else ""
-
-    def _record(self, exchange: Exchange, total: float) -> UsageRecord:
-        key, ask, counts = exchange.key, exchange.ask, exchange.counts
-        began, first = exchange.began, exchange.first_token_at
-        return UsageRecord(
-            record_id=exchange.record_id,
-            request_id=exchange.request_id,
-            started_at=exchange.started_at,
-            endpoint=exchange.endpoint,
-            stream=ask is not None and ask.stream,
-            key_id=key.key_id if key is not None else "",
-            project_id=key.project_id if key is not None else "",
-            model_asked=exchange.asked or (ask.model if ask is not None else ""),
-            model_served=exchange.model if exchange.forwarded_at is not None else "",
-            replica_id=exchange.replica_id,
-            node_id=exchange.node_id,
-            outcome=exchange.outcome,
-            status=exchange.status,
-            code=exchange.code,
-            queue_s=exchange.queue_s,
-            first_token_s=None if first is None else round(first - began, 6),
-            total_s=total,
-            prompt_tokens=None if counts is None else counts.prompt,
-            completion_tokens=None if counts is None else counts.completion,
-            cached_tokens=None if counts is None else counts.cached,
-            estimated=counts is not None and counts.estimated,
-            reasoning_tokens=None if counts is None else counts.reasoning,
-            user=key.user if key is not None else "",
-            cost=cost(exchange.price, counts),
-            finish_reason="" if counts is None else counts.finish,
-            client_gone=exchange.gone,
-            alias_target=exchange.alias_target,
-        )
 
     # --- health ---
 
@@ -308,7 +275,7 @@ def _not_allowed(method: str) -> Work:
         used, path = exchange.scope["method"], exchange.scope["path"]
         exchange.code, exchange.outcome = "method_not_allowed", Outcome.REFUSED
         error = Refused(Kind.INVALID, "method_not_allowed", f"{path[:200]} does not take {used}: use {method}.")
-        _, headers, body = render(error, shape_of(exchange.endpoint))
+        _, headers, body = render(error, exchange.shape)
         await exchange.answer(405, [*headers, (b"allow", method.encode())], body)
 
     return work

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.endpoints import Shape, shape_of
+from routing.domain.endpoints import Shape
 from routing.domain.tenancy import Holder
 from routing.gateway.exchange import Exchange
 
@@ -22,7 +22,7 @@ LONGEST_KEY = 512
 def authorization(exchange: Exchange) -> bytes | None:
     """The Authorization header, or what stands for it."""
     given = exchange.authorization
-    if given is None and shape_of(exchange.endpoint) is Shape.ANTHROPIC:
+    if given is None and exchange.shape is Shape.ANTHROPIC:
         keys: list[bytes] = [value for name, value in exchange.scope["headers"] if name == b"x-api-key"]
         return b"Bearer " + keys[0] if keys else None
     return given

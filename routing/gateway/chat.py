@@ -33,6 +33,7 @@ from routing.gateway.membership import Members
 from routing.gateway.metrics import UNKNOWN, Metrics
 from routing.gateway.peers import Peers
 from routing.gateway.queues import Queues
+from routing.gateway.recording import under_way
 from routing.gateway.speech import Speech
 from routing.gateway.table import Table
 from routing.gateway.tracing import EXTERNAL, NODE
@@ -124,7 +125,9 @@ class Generate:
                 if exchange.started or error.code not in NOT_ACCEPTED:
                     raise
                 why = why or error.with_traceback(None)  # its frames are this one's, too
-                exchange.forwarded_at = exchange.inner_queue_s = None
+                if left and exchange.trace is not None:
+                    exchange.trace.declined(error.code)
+                exchange.forwarded_at = exchange.inner_queue_s = exchange.inner_schedule_s = None
                 exchange.pings = False
         exchange.ask, exchange.asked, exchange.rates = ask, named, told
         exchange.model = routes[ask.model].model.base
@@ -137,22 +140,35 @@ class Generate:
         try:
             place = await self._place(exchange, ask, body)
             self._note_place(exchange, place)
-            if exchange.record_id:
-                parts.ledger.open(_opened(exchange))
+            under_way(exchange, parts.ledger)
             await self._run(exchange, ask, place, body)
         finally:
             parts.queues.leave(exchange)
 
     async def _place(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """Where it goes: of an engine here, once there is room. Raises Refused."""
-        dispatch, queues = self._parts.dispatch, self._parts.queues
-        place = await dispatch.first(exchange, ask, body)
+        queues = self._parts.queues
+        place = await self._scheduled(exchange, ask, body)
         while isinstance(place, Seat) and not queues.enter(exchange):
+            under_way(exchange, self._parts.ledger)
+            if exchange.trace is not None:
+                exchange.trace.queued()
             await queues.wait(exchange, ask, body)
-            place = await dispatch.first(exchange, ask, body)  # where it was to go may have gone
+            if exchange.trace is not None:
+                exchange.trace.scheduled()
+            place = await self._scheduled(exchange, ask, body)  # where it was to go may have gone
         if not isinstance(place, Seat):
             queues.leave(exchange)
         return place
+
+    async def _scheduled(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
+        """Where it goes, a model that has to come up for it included. Raises Refused."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            return await self._parts.dispatch.first(exchange, ask, body)
+        finally:
+            exchange.own_schedule_s += now() - began
 
     async def _asked(self, exchange: Exchange) -> tuple[Ask, bytes]:
         """What is asked for, and the body: of a form with files its beginning, which another node cannot have signed."""
@@ -301,24 +317,3 @@ def _forwarded(exchange: Exchange, ask: Ask) -> None:
     if exchange.forwarded_at is None:
         exchange.forwarded_at = asyncio.get_running_loop().time()
     exchange.pings = ask.stream
-
-
-def _opened(exchange: Exchange) -> dict[str, object]:
-    key, ask = exchange.key, exchange.ask
-    assert key is not None
-    assert ask is not None
-    return {
-        "record_id": exchange.record_id,
-        "request_id": exchange.request_id,
-        "started_at": exchange.started_at,
-        "endpoint": exchange.endpoint,
-        "stream": ask.stream,
-        "key_id": key.key_id,
-        "project_id": key.project_id,
-        "user": key.user,
-        "model_asked": exchange.asked or ask.model,
-        "model_served": exchange.model,
-        "alias_target": exchange.alias_target,
-        "replica_id": exchange.replica_id,
-        "node_id": exchange.node_id,
-    }

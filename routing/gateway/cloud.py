@@ -25,7 +25,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 from llmgw_site.lib.sealing import WrongSecret
 from routing.domain.choose import Route
-from routing.domain.endpoints import ENDPOINTS, MESSAGES, shape_of
+from routing.domain.endpoints import ENDPOINTS, MESSAGES
 from routing.domain.envelopes import body_of
 from routing.domain.openai import Ask, engine_error
 from routing.domain.outgoing import Outgoing, outgoing
@@ -239,7 +239,7 @@ async def _error(exchange: Exchange, response: Response, *, model: str, key: str
     if key:
         told = told.replace(key.encode(), b"[provider key]")
     error = engine_error(status, told, secret=key, who="provider")
-    body = body_of(status, error, shape_of(exchange.endpoint))
+    body = body_of(status, error, exchange.shape)
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     headers += [item for item in response.headers if item[0] == b"retry-after"]
     await send_error(exchange, status, headers, body, code=error["code"])

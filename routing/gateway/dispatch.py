@@ -26,9 +26,11 @@ from routing.domain.way import FORWARDED, HANDED, Way, already_forwarded, stoppe
 from routing.gateway.activation import Activation
 from routing.gateway.exchange import Exchange
 from routing.gateway.hop import Via
+from routing.gateway.ledger import Ledger
 from routing.gateway.load import Flights
 from routing.gateway.membership import Members
 from routing.gateway.peers import Peers
+from routing.gateway.recording import under_way
 from routing.gateway.table import Table
 
 GRACE = 3.0
@@ -72,6 +74,7 @@ class Dispatch:
         table: Table,
         flights: Flights,
         activation: Activation,
+        ledger: Ledger,
     ) -> None:
         self._config = config
         self._members = members
@@ -80,6 +83,7 @@ class Dispatch:
         self._table = table
         self._flights = flights
         self._activation = activation
+        self._ledger = ledger
 
     async def first(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """The place for a request that nobody was sent yet. Raises Refused.
@@ -127,6 +131,7 @@ class Dispatch:
         route = self._table.view.routes[ask.model]
         refused = parked(route.model)
         if refused is None:
+            under_way(exchange, self._ledger)
             exchange.waits, exchange.pings = True, ask.stream and exchange.caller is None
             now, patience = asyncio.get_running_loop().time(), self._config.activation_timeout
             until = exchange.began + patience

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Refused
-from routing.domain.endpoints import shape_of
+from routing.domain.endpoints import MODELS, Shape, shape_of
 from routing.domain.envelopes import error_body, error_event
 from routing.domain.meter import Counts, StreamMeter
 from routing.domain.named_meter import NamedMeter
@@ -45,6 +45,10 @@ class Spans(Protocol):
     """The trace of a request, where traces are kept (tracing.py)."""
 
     def scheduled(self) -> None: ...
+
+    def queued(self) -> None: ...
+
+    def declined(self, code: str) -> None: ...
 
     def sent(self, exchange: Exchange, *, provider: str) -> None: ...
 
@@ -97,13 +101,16 @@ class Exchange:
         "gone",
         "hopes",
         "inner_queue_s",
+        "inner_schedule_s",
         "key",
         "line",
         "meter",
         "model",
         "node_id",
+        "opened",
         "outcome",
         "over",
+        "own_schedule_s",
         "pings",
         "price",
         "quiet_since",
@@ -118,6 +125,7 @@ class Exchange:
         "send",
         "sending",
         "session",
+        "shape",
         "started",
         "started_at",
         "status",
@@ -152,8 +160,12 @@ class Exchange:
                 self.content_coding = value.lower()
             elif name == b"x-session-id":
                 self.session = value
+        self.shape = shape_of(endpoint)
+        if endpoint == MODELS and any(name == b"anthropic-version" for name, _ in scope["headers"]):
+            self.shape = Shape.ANTHROPIC
         self.request_id = request_id(wish, new_id)
         self.record_id = ""
+        self.opened = False  # the spool has it
         self.key: Holder | None = None
         self.ask: Ask | None = None
         self.asked = ""  # the model that the client named, where another one is to answer
@@ -167,6 +179,8 @@ class Exchange:
         self.node_id = ""  # who answers, as far as it is known
         self.replica_id = ""
         self.inner_queue_s: float | None = None  # that it waited at the nodes behind this one
+        self.own_schedule_s = 0.0  # that looking for its place took here
+        self.inner_schedule_s: float | None = None  # and there
         self.forwarded_at: float | None = None
         self.first_token_at: float | None = None
         self.meter: StreamMeter | NamedMeter | PassMeter | None = None
@@ -201,13 +215,20 @@ class Exchange:
             return None
         return round(self.forwarded_at - self.began + (self.inner_queue_s or 0.0), 6)
 
+    @property
+    def schedule_s(self) -> float | None:
+        """Of these, seconds in which its place was looked for, a model that had to come up included."""
+        if self.forwarded_at is None:
+            return None
+        return round(self.own_schedule_s + (self.inner_schedule_s or 0.0), 6)
+
     def facts(self) -> Headers:
         """Who answers and how long it waited: told to the node before this one, never to a client."""
         if self.caller is None:
             return []
         facts = [(b"x-llmgw-node", self.node_id), (b"x-llmgw-replica", self.replica_id)]
         if self.queue_s is not None:
-            facts.append((b"x-llmgw-queue-s", f"{self.queue_s:.6f}"))
+            facts += [(b"x-llmgw-queue-s", f"{self.queue_s:.6f}"), (b"x-llmgw-schedule-s", f"{self.schedule_s:.6f}")]
         return [_BEATS, *((name, value.encode()) for name, value in facts if value)]
 
     # --- in ---
@@ -305,14 +326,14 @@ class Exchange:
         self.over, self.code = True, error.code
         self.outcome = Outcome.FAILED if forwarded else Outcome.REFUSED
         if not self.started:  # 1
-            status, headers, body = render(error, shape_of(self.endpoint))
+            status, headers, body = render(error, self.shape)
             await self.answer(status, headers, body)
         elif self.pings:  # 2
             between = b"" if self.meter is None or self.meter.at_boundary else b"\n\n"
-            body = error_body(error, shape_of(self.endpoint))
+            body = error_body(error, self.shape)
             if self.redact is not None:
                 body = self.redact.text(body)
-            await self._piece(between + error_event(body, shape_of(self.endpoint)))
+            await self._piece(between + error_event(body, self.shape))
 
     def silent(self, now: float, bound: float) -> bool:
         """Whether it is time for a comment, `bound` being the seconds that a client waits for one.

@@ -13,7 +13,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import media
 from routing.domain.choose import Seat
 from routing.domain.costs import cost, told
-from routing.domain.endpoints import Shape, shape_of
+from routing.domain.endpoints import Shape
 from routing.domain.envelopes import body_of, error_event
 from routing.domain.meter import BodyMeter, StreamMeter
 from routing.domain.named_meter import NamedMeter
@@ -101,7 +101,7 @@ async def _body(
     """An answer that is one document: its length is the engine's where it named one."""
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
-    meter = BodyMeter()
+    meter = BodyMeter(exchange.shape)
     exchange.counts = meter.counts
     piece = await response.read()  # before the status: an engine that breaks here still gets its proper error
     if length is not None and len(piece) < length <= HELD:
@@ -143,7 +143,7 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers) -> N
     """
     assert exchange.ask is not None
     meter: Meter
-    shape = shape_of(exchange.endpoint)
+    shape = exchange.shape
     redact = None if exchange.redact is None else exchange.redact.text
     if exchange.caller is not None:
         meter = PassMeter(shape)
@@ -233,7 +233,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
         raise Refused(Kind.UPSTREAM, "engine_broken", f"The engine answered with the unexpected status {status}.")
     error = engine_error(status, told, secret=secret)
     status, error = media.told(status, error)  # 3
-    body = body_of(status, error, shape_of(exchange.endpoint))
+    body = body_of(status, error, exchange.shape)
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     headers += [(name, value) for name, value in response.headers if name.lower() == b"retry-after"]
     await send_error(exchange, status, headers, body, code=error["code"])
@@ -247,7 +247,7 @@ async def send_error(exchange: Exchange, status: int, headers: Headers, body: by
             body = exchange.redact.text(body)
         exchange.over = True
         await exchange.send(
-            {"type": "http.response.body", "body": error_event(body, shape_of(exchange.endpoint)), "more_body": True}
+            {"type": "http.response.body", "body": error_event(body, exchange.shape), "more_body": True}
         )
         return
     await exchange.answer(status, headers, body)

@@ -1,6 +1,6 @@
 """One hop: a request to another node's node listener, signed and marked, and its answer back.
 
-The node that answers says in `x-llmgw-node`, `-replica` and `-queue-s` who ran it and how long it waited; that is for the
+The node that answers says in `x-llmgw-node`, `-replica`, `-queue-s` and `-schedule-s` who ran it and how long it waited; that is for the
 usage record of the gateway that the client asked and goes no further. Before that it says each BEAT seconds that it is at
 it, by an interim answer (102): so a request that waits there is told from a node that is dead. See docs/decisions/0023.
 """
@@ -128,13 +128,19 @@ def _learn(exchange: Exchange, headers: Headers) -> bool | None:
         elif name == b"x-llmgw-replica":
             exchange.replica_id = value.decode("latin-1")[:64]
         elif name == b"x-llmgw-queue-s":
-            try:
-                waited = float(value)
-            except ValueError:
-                continue
-            if math.isfinite(waited) and waited >= 0:
-                exchange.inner_queue_s = waited
+            exchange.inner_queue_s = _seconds(value)
+        elif name == b"x-llmgw-schedule-s":
+            exchange.inner_schedule_s = _seconds(value)
     return True if beats else False if said else None
+
+
+def _seconds(value: bytes) -> float | None:
+    """A span that another node told; None: it is none."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -> None:

@@ -90,6 +90,7 @@ class Gateway:
             table=self.table,
             flights=self.flights,
             activation=self.activation,
+            ledger=self.ledger,
         )
         parts = Parts(
             config=config,
@@ -191,6 +192,7 @@ class Gateway:
             self.metrics.in_flight.set(len(self.app.active))
             self.ledger.flush()
             self.metrics.usage_waiting.set(self.ledger.waiting)
+            self.metrics.limits_alone.set(self.limiter.alone)
             self._look(now, silence)
 
     def _look(self, now: float, silence: float) -> None:

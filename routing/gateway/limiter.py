@@ -87,6 +87,11 @@ class Limiter:
         self._wake = asyncio.Event()
         self._answer: asyncio.Future[None] | None = None
 
+    @property
+    def alone(self) -> bool:
+        """Whether this edge works on its share of the limits, since no controller answered when it last asked."""
+        return not self._heard and self._edges() > 1
+
     def counter(self, scope: str, kind: str) -> Counter:
         found = self._counters.get((scope, kind))
         if found is None:
@@ -192,7 +197,7 @@ class Limiter:
     async def _say(self) -> None:
         now = asyncio.get_running_loop().time()
         self._forget(now)
-        if self._edges() <= 1 or not self._counters or (not self._heard and now < self._tried_at + PAUSE):
+        if self._edges() <= 1 or (not self._heard and now < self._tried_at + PAUSE):
             return
         wants: list[tuple[Counter, LimitWant]] = []
         for counter in self._counters.values():

@@ -1,4 +1,4 @@
-"""/v1/models: what this key may use, in OpenAI's shape, with what engines say of it."""
+"""/v1/models: what this key may use, in OpenAI's shape with what engines say of it, or in Anthropic's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import orjson
 
 from llmgw_site.lib.errors import Refused
+from routing.domain import model_pages
 from routing.domain.aliases import entry_of, open_to
 from routing.domain.choose import Route, allowed, disabled
+from routing.domain.endpoints import Shape
 from routing.domain.openai import model_list, model_not_found, model_object
 from routing.domain.snapshot import ModelEntry
 from routing.domain.tenancy import Holder
@@ -42,13 +44,19 @@ def _targets(view: View, key: Holder, name: str) -> list[Route]:
     return [view.routes[item.model] for item in targets]
 
 
-def one_model(view: View, key: Holder, name: str, peers: Peers) -> bytes | Refused:
+def page(view: View, key: Holder, peers: Peers, query: bytes) -> bytes:
+    """The same for Anthropic's clients."""
+    listed = peers.listed()
+    found = [view.routes[name].model for name in listed if allowed(key, name)]
+    return model_pages.page([*found, *(entry for entry, _ in _aliases(view, key, listed))], query)
+
+
+def one_model(view: View, key: Holder, name: str, peers: Peers, shape: Shape) -> bytes | Refused:
     """One model or alias; refused as a chat with it would be when it is unknown, not allowed, disabled, or every node is down."""
     if targets := _targets(view, key, name):
         offered = [route for route in targets if route.model.enabled and peers.listed_one(route) is not None]
         if offered:
-            entry = entry_of(view.aliases[name], [route.model for route in offered])
-            return orjson.dumps(model_object(entry, {}))
+            return _object(entry_of(view.aliases[name], [route.model for route in offered]), {}, shape)
         first = next((route for route in targets if route.model.enabled), targets[0])
         return peers.refusal(first) if first.model.enabled else disabled(first.model)
     route = view.routes.get(name)
@@ -57,13 +65,22 @@ def one_model(view: View, key: Holder, name: str, peers: Peers) -> bytes | Refus
     if not route.model.enabled:
         return disabled(route.model)
     said = peers.listed_one(route)
-    return peers.refusal(route) if said is None else orjson.dumps(model_object(route.model, said))
+    return peers.refusal(route) if said is None else _object(route.model, said, shape)
+
+
+def _object(entry: ModelEntry, said: Mapping[str, Any], shape: Shape) -> bytes:
+    return orjson.dumps(model_pages.described(entry) if shape is Shape.ANTHROPIC else model_object(entry, said))
 
 
 async def answer(exchange: Exchange, view: View, key: Holder, peers: Peers) -> None:
     """GET /v1/models and GET /v1/models/{id}; an id may hold slashes."""
     name = exchange.scope["path"][len(PATH) + 1 :]
-    body = one_model(view, key, name, peers) if name else models(view, key, peers)
+    if name:
+        body = one_model(view, key, name, peers, exchange.shape)
+    elif exchange.shape is Shape.ANTHROPIC:
+        body = page(view, key, peers, exchange.scope["query_string"])
+    else:
+        body = models(view, key, peers)
     if isinstance(body, Refused):
         raise body
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]

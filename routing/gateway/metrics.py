@@ -142,6 +142,11 @@ class Metrics:
         self.usage_waiting = Gauge(
             "llmgw_usage_lines_waiting", "Usage lines in memory that the disk has not taken", registry=registry
         )
+        self.limits_alone = Gauge(
+            "llmgw_limits_on_own_share",
+            "1: no controller answers that counts for several edges, so this one works on its share of the limits",
+            registry=registry,
+        )
         self.loop_lag = Gauge(
             "llmgw_event_loop_lag_seconds", "How late the event loop's last tick came", registry=registry
         )

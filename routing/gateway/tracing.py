@@ -1,7 +1,7 @@
 """Traces of requests by OTLP/HTTP, on if the usual `OTEL_*` variables say so. The packages are the extra `tracing`.
 
-A request is one trace: its span, and within it one after the other `admission` (key, body, limits), `schedule` (choice, queue,
-a model that comes up) and the call of an engine, provider or other node, by the GenAI semantic conventions. A caller's
+A request is one trace: its span, and within it one after the other `admission` (key, body, limits), `schedule` (choice, a
+model that comes up), `queue` where there was no room (and `schedule` anew) and the call of an engine, provider or other node, by the GenAI semantic conventions. A caller's
 `traceparent` is continued, and whoever is called gets one. No prompt, answer or key is in a span.
 
 Sources: W3C Trace Context; OpenTelemetry's semantic conventions for HTTP and, in a repository of their own, for GenAI.
@@ -150,6 +150,17 @@ class Trace:
         self._step.end()
         self._step = self._tracing.tracer.start_span("schedule", self._context)
 
+    def queued(self) -> None:
+        """Its place has no room: it waits for its turn."""
+        self._step.end()
+        self._step = self._tracing.tracer.start_span("queue", self._context)
+
+    def declined(self, code: str) -> None:
+        """Nobody accepted it there; another model is asked."""
+        self._failed(self._step, code)
+        self._upstream = False
+        self.scheduled()
+
     def sent(self, exchange: Exchange, *, provider: str) -> None:
         """It is about to be sent to this kind of engine, provider or node (a place tried before could not be reached). Whoever
         gets it learns of the trace by a header."""
@@ -194,6 +205,7 @@ class Trace:
             "llmgw.outcome": str(record.outcome),
             "llmgw.alias": record.model_asked if record.alias_target else "",
             "llmgw.queue_s": record.queue_s,
+            "llmgw.schedule_s": record.schedule_s,
             "llmgw.replica": record.replica_id,
             "llmgw.node": record.node_id,
         }

@@ -66,3 +66,57 @@ def test_messages_say_it_by_their_own_name() -> None:
     delta = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}}
     meter.feed(b"event: message_delta\ndata: " + orjson.dumps(delta) + b"\n\n", 1.0)
     assert meter.counts.finish == "end_turn"
+
+
+@pytest.mark.parametrize("pause", [0, 400])
+def test_messages_say_it_apart_from_their_counts_too(pause: int) -> None:
+    meter = NamedMeter(Shape.ANTHROPIC)
+    meter.feed(b"event: content_block_delta\ndata: " + orjson.dumps({"type": "content_block_delta"}) + b"\n\n", 1.0)
+    delta = orjson.dumps({"type": "message_delta", "delta": {"stop_reason": "max_tokens", "x": "y" * pause}})
+    meter.feed(b"event: message_delta\ndata: " + delta + b"\n\n", 1.0)
+    meter.feed(b'event: message_stop\ndata: {"type":"message_stop"}\n\n', 1.0)
+    assert (meter.counts.finish, meter.done) == ("max_tokens", True)
+
+
+CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+WHOLE = {"status": "completed", "incomplete_details": None}
+ITEM = {"type": "message", "status": "completed", "content": [{"text": 'a "status":"failed" b'}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "response", "finish"),
+    [
+        ("response.completed", WHOLE, "completed"),
+        ("response.incomplete", CUT, "max_output_tokens"),
+        ("response.incomplete", {"status": "incomplete"}, "incomplete"),
+        ("response.failed", {"status": "failed", "error": {"code": "server_error"}}, "failed"),
+        ("response.output_item.done", WHOLE, ""),
+    ],
+)
+def test_responses_say_it_by_their_last_event(kind: str, response: dict[str, object], finish: str) -> None:
+    meter = NamedMeter(Shape.RESPONSES)
+    for event in ({"type": "response.output_text.delta", "delta": "a"}, {"type": kind, "response": response}):
+        meter.feed(b"data: " + orjson.dumps(event) + b"\n\n", 1.0)
+    assert meter.counts.finish == finish
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 10_000])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("ended", "finish"),
+    [
+        (WHOLE, "completed"),
+        (CUT, "max_output_tokens"),
+        ({"status": "incomplete", "incomplete_details": {}}, "incomplete"),
+        ({"status": "failed", "error": {"code": "server_error"}}, "failed"),
+    ],
+)
+def test_responses_that_are_documents_say_it_by_their_status_and_not_by_that_of_their_items(
+    ended: dict[str, object], finish: str, first: bool, size: int
+) -> None:
+    output = {"output": [ITEM, ITEM]}
+    body = orjson.dumps({**ended, **output} if first else {**output, **ended}, option=orjson.OPT_INDENT_2)
+    meter = BodyMeter(Shape.RESPONSES)
+    for start in range(0, len(body), size):
+        meter.feed(body[start : start + size])
+    assert meter.counts.finish == finish

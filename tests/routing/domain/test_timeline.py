@@ -23,16 +23,24 @@ def told(**times: float | bool | None) -> list[tuple[str, float, float]]:
         ({"first_token_s": 1.0}, [("queue", 0.0, 0.5), ("first_token", 0.5, 0.5), ("answer", 1.0, 2.0)]),
         ({"first_token_s": 0.2}, [("queue", 0.0, 0.5), ("first_token", 0.5, 0.0), ("answer", 0.5, 2.5)]),
         ({"queue_s": 9.0}, [("queue", 0.0, 3.0), ("upstream", 3.0, 0.0)]),
+        ({"schedule_s": 0.25}, [("queue", 0.0, 0.25), ("schedule", 0.25, 0.25), ("upstream", 0.5, 2.5)]),
+        ({"schedule_s": 0.0}, [("queue", 0.0, 0.5), ("schedule", 0.5, 0.0), ("upstream", 0.5, 2.5)]),
+        ({"schedule_s": 9.0}, [("queue", 0.0, 0.0), ("schedule", 0.0, 0.5), ("upstream", 0.5, 2.5)]),
     ],
 )
 def test_what_a_request_did(times: dict[str, float], parts: list[tuple[str, float, float]]) -> None:
     assert told(**times) == parts
 
 
-@given(st.floats(0, 100) | st.none(), st.floats(0, 100) | st.none(), st.floats(0, 100), st.booleans())
-def test_parts_follow_each_other_to_the_end(queue: float | None, first: float | None, total: float, sent: bool) -> None:
+SOME = st.floats(0, 100) | st.none()
+
+
+@given(SOME, SOME, SOME, st.floats(0, 100), st.booleans())
+def test_parts_follow_each_other_to_the_end(
+    queue: float | None, placed: float | None, first: float | None, total: float, sent: bool
+) -> None:
     at = 0.0
-    for span in spans(queue_s=queue, first_token_s=first, total_s=total, forwarded=sent):
+    for span in spans(queue_s=queue, schedule_s=placed, first_token_s=first, total_s=total, forwarded=sent):
         assert span.start_s == pytest.approx(at)
         assert span.length_s >= 0
         at = span.start_s + span.length_s

@@ -63,6 +63,7 @@ async def test_f23_the_real_engine_answers_each_api_and_its_counts_are_the_recor
                     assert counted == (None, None, False)
                     continue
                 assert counted == (23, 12, False)
+                assert record.finish_reason == ("end_turn" if path == MESSAGES else "completed")
                 assert (record.first_token_s is not None) == stream
                 assert TEXT in answer.text or stream
                 assert record.cached_tokens is not None

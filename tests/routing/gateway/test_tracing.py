@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -100,7 +101,7 @@ async def test_a_streamed_chat_is_one_trace_by_the_conventions(tmp_path: Path, o
     assert root.attributes == {
         "http.request.method": "POST", "http.route": CHAT, "url.path": CHAT, "http.response.status_code": 200,
         "llmgw.request_id": "mine", "llmgw.key": KEY.prefix, "llmgw.project": "proj_1", "llmgw.outcome": "ok",
-        "llmgw.queue_s": record.queue_s, "llmgw.replica": "rep_1", **({"llmgw.node": record.node_id} if record.node_id else {}),
+        "llmgw.queue_s": record.queue_s, "llmgw.schedule_s": record.schedule_s, "llmgw.replica": "rep_1", **({"llmgw.node": record.node_id} if record.node_id else {}),
     }  # fmt: skip
     assert {spans[name].parent for name in ("admission", "schedule", "client")} == {root.id}
     assert {span.trace for span in on.spans} == {root.trace}
@@ -166,6 +167,20 @@ async def test_what_fails_says_so_where_it_failed(tmp_path: Path, on: Receiver) 
         assert (spans["client"].error, spans["client"].attributes["error.type"]) == (True, "engine_broken")
         assert spans["client"].attributes["llmgw.tokens_estimated"] is True
         assert spans["server"].error
+
+
+async def test_the_wait_for_a_turn_is_a_span_of_its_own_and_so_is_each_model_that_is_asked(
+    tmp_path: Path, on: Receiver
+) -> None:
+    async with rig(tmp_path) as gw:
+        held = [asyncio.ensure_future(gw.chat({"silent": 0.4})) for _ in range(2)]
+        await until(lambda: len(gw.engine.requests) == 2)
+        assert (await gw.client.post(CHAT, json=ask(), headers=SAMPLED)).status_code == 200
+        await asyncio.gather(*held)
+        await until(lambda: len(on.spans) == 14)
+        mine = sorted((span for span in on.spans if span.trace == TRACE), key=lambda span: span.start)
+        assert [span.name for span in mine[1:]] == ["admission", "schedule", "queue", "schedule", f"chat {TINY}"]
+        assert all(before.end <= after.start for before, after in itertools.pairwise(mine[1:]))
 
 
 async def test_hops_between_nodes_are_one_trace(tmp_path: Path, on: Receiver) -> None:

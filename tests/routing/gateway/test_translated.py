@@ -41,6 +41,7 @@ async def test_an_engine_that_has_no_such_path_is_asked_as_a_chat_and_that_is_re
             record = await gw.record(count)
             assert (record.outcome, record.model_asked, record.stream) == ("ok", TINY, stream)
             assert (record.prompt_tokens, record.completion_tokens, record.cached_tokens) == (7, 3, 2)
+            assert record.finish_reason == ("end_turn" if path == MESSAGES else "completed")
             if stream:
                 assert named(answer.text)[-1][0] in ("message_stop", "response.completed")
             else:
