@@ -29,11 +29,12 @@ def blocks(shape: Shape, value: Mapping[str, Any]) -> Iterator[Place]:
         given = value["input"]
         for number, item in enumerate(given if type(given) is list else ()):
             place = f"input[{number}]"
-            if item.get("type") in _PLAIN_ITEMS:
+            kind = item.get("type")
+            if type(kind) is str and kind in _PLAIN_ITEMS:
                 continue
-            if item.get("type") in (None, "message"):
+            if kind in (None, "message"):
                 yield from _of(f"{place}.content", item.get("content"), _PLAIN_PARTS)
-            elif item.get("type") in ("function_call_output", "custom_tool_call_output"):
+            elif kind in ("function_call_output", "custom_tool_call_output"):
                 yield from _of(f"{place}.output", item.get("output"), _PLAIN_PARTS)
             else:
                 yield place, item
@@ -43,9 +44,10 @@ def blocks(shape: Shape, value: Mapping[str, Any]) -> Iterator[Place]:
 def _of(place: str, content: Any, plain: frozenset[str]) -> Iterator[Place]:
     """A string is text; the results of tools have contents of their own."""
     for at, part in enumerate(content if type(content) is list else ()):
-        if type(part) is not dict or part.get("type") in plain:
+        kind = part.get("type") if type(part) is dict else ""
+        if type(part) is not dict or (type(kind) is str and kind in plain):
             continue
-        if part.get("type") == "tool_result":
+        if kind == "tool_result":
             yield from _of(f"{place}[{at}].content", part.get("content"), plain)
         else:
             yield f"{place}[{at}]", part

@@ -84,6 +84,8 @@ class NamedMeter:
             return raw
         value = parsed(data)
         kind = value.get("type")
+        if type(kind) is not str:
+            kind = None
         if kind in _LAST:
             self.done = True
         self._ended(kind, value)

@@ -130,10 +130,11 @@ def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:
 def _choice(choice: Any, chat: dict[str, Any]) -> None:
     if type(choice) is not dict:
         return
-    if choice.get("type") == "tool":
+    kind = choice.get("type")
+    if kind == "tool":
         chat["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-    elif choice.get("type") in _CHOICE:
-        chat["tool_choice"] = _CHOICE[choice["type"]]
+    elif type(kind) is str and kind in _CHOICE:
+        chat["tool_choice"] = _CHOICE[kind]
     if choice.get("disable_parallel_tool_use"):
         chat["parallel_tool_calls"] = False
 

@@ -21,7 +21,6 @@ _KEPT_ELSEWHERE = {
     "prompt": "stored prompts",
     "background": "work in the background",
 }
-_ROLES = {"developer": "system"}
 
 
 def chat_of(value: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def _messages(value: dict[str, Any]) -> list[dict[str, Any]]:
     for number, item in enumerate(given):
         place, kind = f"input[{number}]", item.get("type")
         if kind in (None, "message") and "role" in item:
-            role = _ROLES.get(item["role"], item["role"])
+            role = "system" if item["role"] == "developer" else item["role"]
             content = _content(item.get("content"), f"{place}.content")
             if role == "assistant":
                 spoken = content if type(content) is str else "".join(part.get("text", "") for part in content)
@@ -80,11 +79,9 @@ def _messages(value: dict[str, Any]) -> list[dict[str, Any]]:
         elif kind == "function_call_output":
             out += _result(item, f"{place}.output")
         elif kind == "reasoning":
-            thought = "".join(
-                str(part.get("text", ""))
-                for part in item.get("content") or item.get("summary") or ()
-                if type(part) is dict
-            )
+            parts = item.get("content") or item.get("summary")
+            texts = parts if type(parts) is list else []
+            thought = "".join(str(part.get("text", "")) for part in texts if type(part) is dict)
             if thought:
                 _assistant(out)["reasoning_content"] = thought
         else:
