@@ -38,6 +38,7 @@ class PerMinute:
         self.limit, self.edges = 0, 1
         self.window = Window()  # what was let in here
         self.waiting = 0  # what requests need that wait for an answer
+        self._under_way = 0  # requests that are not settled yet, for longer than a minute perhaps
         self._lots: deque[list[float]] = deque()  # pairs of when it was asked for and what is left of it
         self._back = self._untold = 0
         self._left: int | None = None  # with the controllers, as they last said
@@ -79,6 +80,7 @@ class PerMinute:
 
     def take(self, now: float, amount: int, *, counted: bool) -> None:
         """It was seen to pass."""
+        self._under_way += 1
         self.window.take(now, amount)
         if not counted:
             self._note_untold(amount)
@@ -96,6 +98,7 @@ class PerMinute:
         1. it used less   the rest is free again here, and given back
         2. it used more   that counts from now on
         """
+        self._under_way -= 1
         if used > reserved:  # 2
             self.window.take(now, used - reserved)
             self._note_untold(used - reserved)
@@ -145,7 +148,8 @@ class PerMinute:
 
     def idle(self, now: float) -> bool:
         """Whether nothing is lost if it is forgotten."""
-        return not (self.waiting or self._back or self._untold or self.held(now) or self.window.total(now))
+        known = self.waiting or self._under_way or self._back or self._untold or self.held(now)
+        return not (known or self.window.total(now))
 
 
 class Parallel:

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 
 from cluster.domain.leasing import MINUTE, PARALLEL, REQUESTS, TOKENS
 from llmgw_site.lib.errors import Kind, Refused
-from routing.domain.endpoints import CHAT, COMPLETIONS, COUNT_TOKENS, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
+from routing.domain.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    COUNT_TOKENS,
+    DETOKENIZE,
+    ENDPOINTS,
+    MESSAGES,
+    RESPONSES,
+    TOKENIZE,
+)
 from routing.domain.tenancy import KEY, Bound
 
 SPAN = MINUTE
@@ -119,10 +128,13 @@ def overshoot(limit: int, edges: int) -> int:
 def reckon(endpoint: str, body: bytes, *, longest: int | None, answers: int, context: int | None) -> int:
     """Tokens to reserve for a request.
 
-    `longest`: tokens of one answer of it, as the request bounds it; `context`: of the model, which bounds the text.
+    `longest`: tokens of one answer of it, as the request bounds it; `context`: of the model, which bounds the text, and each
+    answer. Of a form, whose `body` is its beginning only, the file counts as one picture or sound.
     """
     if endpoint in _FREE:
         return 0
+    if ENDPOINTS[endpoint].form:
+        return PICTURE if context is None else min(PICTURE, context)
     size, pictures = len(body), 0
     if size > ENCODED:
         for text in body.split(b'"'):
@@ -134,7 +146,8 @@ def reckon(endpoint: str, body: bytes, *, longest: int | None, answers: int, con
         prompt = min(prompt, context)
     if endpoint not in _GENERATES:
         return prompt
-    return prompt + answers * (OUTPUT if longest is None else longest)
+    each = OUTPUT if longest is None else longest
+    return prompt + answers * (each if context is None else min(each, context))
 
 
 def lengths(endpoint: str, value: Mapping[str, Any]) -> tuple[int | None, int]:
@@ -179,13 +192,16 @@ def reached(bound: Bound, kind: str, limit: int, *, amount: int, room: int, wait
     return Refused(Kind.LIMITED, _CODES[kind], text, retry_after=wait, extra=_extra(bound, kind, limit))
 
 
-def too_much(bound: Bound, limit: int, amount: int) -> Refused:
-    """429 that waiting does not help: one request may use more than a minute has."""
+def too_much(bound: Bound, kind: str, limit: int, amount: int) -> Refused:
+    """429 that waiting does not help: one request may use more than a minute has, or the limit lets nothing in."""
+    if not limit:
+        text = f"The limit of 0 {_WHAT[kind]} of {where(bound)} lets nothing in: have it raised."
+        return Refused(Kind.LIMITED, "request_over_limit", text, extra=_extra(bound, kind, limit))
     text = (
         f"This request may use {amount} tokens, its prompt and the answer that it allows for, and {where(bound)} has a limit "
         f"of {limit} a minute: send less, or ask for a shorter answer (max_tokens)."
     )
-    return Refused(Kind.LIMITED, "request_over_limit", text, param="max_tokens", extra=_extra(bound, TOKENS, limit))
+    return Refused(Kind.LIMITED, "request_over_limit", text, param="max_tokens", extra=_extra(bound, kind, limit))
 
 
 class Standing(NamedTuple):

@@ -102,7 +102,7 @@ class Limiter:
     async def reserve(self, bounds: tuple[Bound, ...], tokens: int) -> tuple[Reservation, Headers]:
         """Take a request, its tokens and a place of every limit that applies, or nothing at all: raises Refused.
 
-        1. it may use more than a limit has in all   429 `request_over_limit`
+        1. it uses more than a limit has in all      429 `request_over_limit`
         2. all have room                             taken
         3. controllers may give more                 they are asked, and it is looked at again
         4. of those that have no room                429 of the one that has it last
@@ -110,8 +110,8 @@ class Limiter:
         loop = asyncio.get_running_loop()
         needs = tuple(self._needs(bounds, tokens))
         for need in needs:
-            if need.kind == TOKENS and need.amount > need.limit:
-                raise too_much(need.bound, need.limit, need.amount)  # 1
+            if need.amount > need.limit:
+                raise too_much(need.bound, need.kind, need.limit, need.amount)  # 1
         for tries in range(TRIES + 1):
             now, counted = loop.time(), self._heard and self._edges() > 1
             short = [need for need in needs if not need.counter.passes(now, need.amount, counted=counted)]

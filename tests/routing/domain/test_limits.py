@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cluster.domain import leasing
 from llmgw_site.lib.errors import HTTP_STATUS
 from routing.domain import limits
+from routing.domain.leases import PerMinute
 from routing.domain.limits import Standing, Window, headers, overshoot, reached, reckon, room_in, share, span_text
 from routing.domain.snapshot import LimitEntry
 from routing.domain.tenancy import Bound
@@ -95,6 +96,10 @@ def test_a_limit_of_nothing_lets_nothing_in() -> None:
         ("chat.completions", 50, 3, None, 251),
         ("chat.completions", None, 2, None, 101 + 2 * limits.OUTPUT),
         ("chat.completions", 50, 1, 64, 114),
+        ("chat.completions", 10**9, 2, 64, 192),
+        ("chat.completions", None, 1, 64, 128),
+        ("audio.transcriptions", None, 1, None, limits.PICTURE),
+        ("images.edits", None, 1, 64, 64),
         ("responses", 0, 1, None, 101),
         ("embeddings", None, 1, None, 101),
         ("rerank", 7, 1, None, 101),
@@ -159,8 +164,12 @@ def test_a_refusal_names_the_limit_where_it_is_set_and_when_it_passes() -> None:
     told = reached(PROJECT, leasing.PARALLEL, 2, amount=1, room=0, wait=None)
     assert (told.code, told.retry_after) == ("parallel_limit_reached", limits.LATER)
     assert "2 requests at a time of the project 'search'" in told.message
-    told = limits.too_much(KEY, 1000, 5000)
+    told = limits.too_much(KEY, leasing.TOKENS, 1000, 5000)
     assert (told.code, told.retry_after) == ("request_over_limit", None)
+    for kind in leasing.KINDS:
+        told = limits.too_much(KEY, kind, 0, 1)
+        assert (told.code, told.retry_after) == ("request_over_limit", None)
+        assert told.message.startswith("The limit of 0 ")
 
 
 @pytest.mark.parametrize(
@@ -190,3 +199,14 @@ def test_headers_tell_of_the_limit_with_the_least_left() -> None:
         (b"x-ratelimit-reset-requests", b"1m1s"),
     ]
     assert dict(headers(None, Standing(7, -2, 0.0)))[b"x-ratelimit-remaining-tokens"] == b"0"
+
+
+def test_a_counter_is_not_forgotten_while_a_request_that_counts_there_goes_on() -> None:
+    counter = PerMinute("proj_1", leasing.TOKENS)
+    counter.limit = 1000
+    counter.take(0.0, 100, counted=False)
+    assert not counter.idle(500.0)  # its minute is over, its end is not
+    counter.settle(0.0, 500.0, reserved=100, used=700, counted=False)
+    assert counter.window.total(501.0) == 600  # what it had more counts from its end on
+    assert not counter.idle(501.0)
+    assert counter.idle(600.0)

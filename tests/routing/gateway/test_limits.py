@@ -106,7 +106,7 @@ async def test_anthropics_clients_are_told_in_their_own_shape(tmp_path: Path) ->
         answer = await it.client.post("/v1/messages", json=body)
         assert answer.status_code == 429
         assert answer.json()["type"] == "error"
-        assert (error(answer)["type"], error(answer)["code"]) == ("rate_limit_error", "requests_limit_reached")
+        assert (error(answer)["type"], error(answer)["code"]) == ("rate_limit_error", "request_over_limit")
 
 
 async def test_f34_the_limit_that_has_room_last_is_told_and_it_passes_then(
@@ -299,3 +299,26 @@ async def test_counters_that_hold_nothing_are_forgotten(tmp_path: Path, monkeypa
         assert (await it.chat()).status_code == 200
         assert len(it.gateway.limiter._counters) == 3
         await until(lambda: not it.gateway.limiter._counters)
+
+
+@pytest.mark.parametrize(
+    "entry", [LimitEntry(requests_per_minute=0), LimitEntry(parallel=0), LimitEntry(tokens_per_minute=0)]
+)
+async def test_a_limit_of_nothing_sends_nobody_to_try_again(tmp_path: Path, entry: LimitEntry) -> None:
+    async with rig(tmp_path) as it:
+        await limit(it, project=entry)
+        refused = await it.chat()
+        assert (refused.status_code, error(refused)["code"]) == (429, "request_over_limit")
+        assert "retry-after" not in refused.headers
+        assert refused.headers["x-should-retry"] == "false"
+
+
+async def test_a_file_is_not_reckoned_by_the_bytes_of_it_that_came_with_the_form_s_beginning(tmp_path: Path) -> None:
+    async with rig(tmp_path) as it:
+        await limit(it, key=LimitEntry(tokens_per_minute=2000))
+        answer = await it.client.post(
+            "/v1/audio/transcriptions", data={"model": TINY}, files={"file": ("a.wav", b"RIFF" * 50_000, "audio/wav")}
+        )
+        assert answer.status_code == 200, answer.text
+        await it.idle()
+        await until(lambda: taken(it, "key_all", leasing.TOKENS) == recorded(it)[1] == 0)
