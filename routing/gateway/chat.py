@@ -89,9 +89,13 @@ class Generate:
             exchange.rates = self._vet_budgets(exchange, exchange.key.purses, ask)
         if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
             await self._reserve(exchange, exchange.key.bounds, ask, body)
-        if exchange.caller is None and (exchange.asked or (route is not None and route.model.fallbacks)):
+        if exchange.caller is not None:
+            exchange.hopes = hop.hopes_of(exchange.scope["headers"])
+            await self._answer(exchange, ask, body)
+        elif exchange.asked or (route is not None and route.model.fallbacks):
             await self._first_of(exchange, ask, body)
         else:
+            exchange.hopes = False
             await self._answer(exchange, ask, body)
 
     def _vet_budgets(self, exchange: Exchange, purses: tuple[Purse, ...], ask: Ask) -> Headers:

@@ -132,10 +132,10 @@ class Dispatch:
         refused = parked(route.model)
         if refused is None:
             under_way(exchange, self._ledger)
-            exchange.waits, exchange.pings = True, ask.stream and exchange.caller is None
+            exchange.waits, exchange.pings = True, exchange.may_ping()
             now, patience = asyncio.get_running_loop().time(), self._config.activation_timeout
             until = exchange.began + patience
-            if route.model.fallbacks:  # another model may answer
+            if exchange.hurries(route.model.fallbacks):  # another model may answer
                 until = min(now + self._config.fallback_after, until)
             refused = await self._activation.wait(route.model.base, up, until=until)
             exchange.waits = False

@@ -6,7 +6,7 @@ States: open -> (started: the status is sent) -> over. Whatever ends it, `over` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 from llmgw_site.lib.clock import new_id
@@ -170,7 +170,7 @@ class Exchange:
         self.ask: Ask | None = None
         self.asked = ""  # the model that the client named, where another one is to answer
         self.alias_target = ""  # what an alias that it named stood for
-        self.hopes = False  # another model is left to ask, as long as nobody has accepted the request
+        self.hopes: bool | None = None  # another model is left to ask, if nobody has accepted it; None: it is not said
         self.model = ""  # as metrics may have it: a name of the catalogue
         self.caller: Caller | None = None  # the node that passed this on; None: a client asks
         self.redact: Redact | None = None
@@ -207,6 +207,16 @@ class Exchange:
     def hop(self) -> str:
         """`handed` or `forwarded` for what another node passed on; empty for a client's own request."""
         return self.caller.marks.hop if self.caller is not None else ""
+
+    def hurries(self, fallbacks: Collection[str]) -> bool:
+        """Whether it waits only as long as one does for which another model is left. A node of an older version passes on
+        requests without saying so: then the model's `fallbacks` say it."""
+        return bool(fallbacks) if self.hopes is None else self.hopes
+
+    def may_ping(self) -> bool:
+        """Whether a client that streams may be sent comments while it waits: with one the status is sent, and no other model
+        can answer any more."""
+        return self.caller is None and self.ask is not None and self.ask.stream and not self.hopes
 
     @property
     def queue_s(self) -> float | None:

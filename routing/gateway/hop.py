@@ -36,6 +36,8 @@ BEAT = 2.0
 """Seconds between two interim answers to a request that another node passed on."""
 SILENCE = 5 * BEAT
 """Seconds after which a node that sends them is dead, and has not merely much to do."""
+_HOPES = b"x-llmgw-hopes"
+"""Whether the gateway that the client asked has another model to ask, so that the request shall not wait for long."""
 log = logging.getLogger(__name__)
 
 
@@ -94,7 +96,8 @@ async def send(
                         via.node, method="POST", path=path, body=None if exchange.upload else body, marks=marks
                     ),
                     form=exchange.upload is not None,
-                ),
+                )
+                + _told(exchange),
                 **payload(exchange, body),
                 first_byte_timeout=first_byte_timeout,
                 idle_timeout=idle_timeout,
@@ -114,6 +117,15 @@ async def send(
     finally:
         first = exchange.first_token_at
         peers.leave(node_id, model, seconds=first - sent if first is not None else seconds)
+
+
+def hopes_of(headers: Headers) -> bool | None:
+    """Whether another model is left for a request that another node passed on; None: it does not say so."""
+    return next((value == b"1" for name, value in headers if name == _HOPES), None)
+
+
+def _told(exchange: Exchange) -> Headers:
+    return [] if exchange.hopes is None else [(_HOPES, b"1" if exchange.hopes else b"0")]
 
 
 def _learn(exchange: Exchange, headers: Headers) -> bool | None:
@@ -150,8 +162,8 @@ async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -
     """
     body = await read_error(response, whole=True)
     code = _code(body)
-    if exchange.hopes and not exchange.started and code in NOT_ACCEPTED:
-        raise _declined(response.status, body, code)
+    if exchange.hopes and exchange.caller is None and not exchange.started and code in NOT_ACCEPTED:
+        raise _declined(response, body, code)
     if response.status == 401:
         event(log, "node_refused", level=logging.ERROR, node=node.name, node_id=node.node_id, code=code)
         why = f" ({code})" if code else ""
@@ -166,12 +178,14 @@ async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -
     await send_error(exchange, response.status, headers, body, code=code or "upstream_error")
 
 
-def _declined(status: int, body: bytes, code: str) -> Refused:
+def _declined(response: Response, body: bytes, code: str) -> Refused:
     """A node's own refusal, as it said it: another model may be asked."""
+    status = response.status
+    later = next((_seconds(value) for name, value in response.headers if name == b"retry-after"), None)
     error = orjson.loads(body)["error"]
     extra = {name: value for name, value in error.items() if name not in ("message", "type", "code", "param")}
     kind = next((kind for kind, number in HTTP_STATUS.items() if number == status), Kind.UNAVAILABLE)
-    return Refused(kind, code, str(error.get("message", "")), param=error.get("param"), retry_after=5.0, extra=extra)
+    return Refused(kind, code, str(error.get("message", "")), param=error.get("param"), retry_after=later, extra=extra)
 
 
 def _code(body: bytes) -> str | None:

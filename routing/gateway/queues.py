@@ -78,7 +78,7 @@ class Queues:
         model = self._view.routes[exchange.model].model
         most = self._config.queue_length if model.queue_length is None else model.queue_length
         bound = self._config.queue_wait if model.queue_wait is None else model.queue_wait
-        if model.fallbacks:
+        if exchange.hurries(model.fallbacks):
             bound = min(bound, self._config.fallback_after)
         assert key is not None
         ticket = Ticket(
@@ -94,7 +94,7 @@ class Queues:
         self._waits[ticket] = exchange, future
         if refused is not None:
             self._decide(refused, self._refused(exchange, full(model.name, line, most=most)))
-        exchange.waits, exchange.pings = True, ask.stream and exchange.caller is None
+        exchange.waits, exchange.pings = True, exchange.may_ping()
         if exchange.watcher is None:
             exchange.watch()
         try:

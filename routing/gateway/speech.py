@@ -1,7 +1,7 @@
 """Who speaks which API: learned from answers, since neither the version of an engine nor a provider's name says it for sure.
 
 An engine or a provider that answers 404, 405 or 501 to messages or responses is asked the same as a chat; if it knows chats, that
-is remembered for a while, and the next request is a chat from the start. See docs/decisions/0018.
+is remembered for a while, and the next request is a chat from the start. See docs/decisions/0020.
 """
 
 from __future__ import annotations
