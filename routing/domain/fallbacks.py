@@ -21,7 +21,7 @@ NOT_ACCEPTED = frozenset(
     {
         "model_not_ready", "model_parked", "model_disabled", "activation_unavailable", "activation_timeout",
         "queue_full", "queue_timeout", "no_chat_upstream", "module_stopped", "no_cloud_node",
-        "engine_unreachable", "upstream_unreachable", "provider_unreachable", "already_forwarded", "budget_spent",
+        "engine_unreachable", "upstream_unreachable", "provider_unreachable", "already_forwarded",
     }
 )  # fmt: skip
 """Codes of refusals that say that nobody runs the request."""
