@@ -167,10 +167,10 @@ class Upstream:
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for pool in self._pools.values():
-            for connection in list(pool.open):
-                connection.close()
-        while any(pool.open or pool.connecting for pool in self._pools.values()):  # noqa: ASYNC110
+        while any(pool.open or pool.connecting for pool in self._pools.values()):
+            for pool in self._pools.values():
+                for connection in list(pool.open):  # those too that came to be meanwhile
+                    connection.close()
             await asyncio.sleep(0.01)  # a round of the loop or two, until each socket is closed
 
     def _pool(self, target: Target) -> _Pool:
@@ -184,9 +184,11 @@ class Upstream:
             raise NotReached("the gateway is stopping")
         loop = asyncio.get_running_loop()
         target = pool.target
+        made: list[Connection] = []
 
         def make() -> Connection:
-            return Connection(loop, self._limits, pool)
+            made.append(Connection(loop, self._limits, pool))
+            return made[-1]
 
         pool.connecting += 1
         try:
@@ -198,10 +200,14 @@ class Upstream:
                     _, connection = await loop.create_connection(
                         make, target.host, target.port, ssl=target.tls, server_hostname=name
                     )
-        except TimeoutError:
-            raise TooSlow("connect", self._connect_timeout) from None
-        except (OSError, ValueError) as error:  # the latter for what is no host name
-            raise NotReached(f"{target.uds or target.authority} cannot be reached: {error}") from error
+        except BaseException as error:
+            for half in made:  # uvloop closes a connect that is given up as it succeeds without a word to its protocol
+                pool.lost(half)
+            if isinstance(error, TimeoutError):
+                raise TooSlow("connect", self._connect_timeout) from None
+            if isinstance(error, (OSError, ValueError)):  # the latter for what is no host name
+                raise NotReached(f"{target.uds or target.authority} cannot be reached: {error}") from error
+            raise
         finally:
             pool.connecting -= 1
         if target.refused is not None and connection.certificate in target.refused:

@@ -7,7 +7,9 @@ import socket
 
 import pytest
 
-from routing.gateway.upstream import Limits, Target, Upstream
+from routing.gateway.connection import Connection
+from routing.gateway.upstream import Limits, Response, Target, Upstream, _Pool
+from tests.processes import fair
 from tests.routing.gateway.scripted import Peer, serving, until
 from tests.routing.gateway.upstreams import HEAD, OK, answering, ask, drain
 
@@ -101,3 +103,25 @@ async def test_idle_connections_are_let_go_before_the_other_side_does() -> None:
         await until(lambda: client.connections == 0, seconds=10)
     assert Limits().idle_connection <= 4.0
     await client.close()
+
+
+async def test_a_request_that_is_given_up_as_its_connection_comes_to_be_leaves_none_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Upstream(connect_timeout=5)
+    task: asyncio.Task[Response] | None = None
+    opened = _Pool.opened
+
+    def at_that_moment(pool: _Pool, connection: Connection) -> None:
+        opened(pool, connection)
+        assert task is not None
+        task.cancel()
+
+    monkeypatch.setattr(_Pool, "opened", at_that_moment)
+    async with serving(answering(OK)) as server:
+        task = asyncio.ensure_future(ask(client, server.target))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert client.connections == 0
+        async with asyncio.timeout(fair(5)):
+            await client.close()
