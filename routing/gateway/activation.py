@@ -18,7 +18,6 @@ import orjson
 from cluster.domain.demand import Stage
 from cluster.domain.modules import MapNode
 from cluster.wire import Demand, DemandAnswer, WireError, from_dict, to_dict
-from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.logs import event
 from routing.domain.waking import came_to_nothing, no_controller, too_long
@@ -72,8 +71,7 @@ class _Load:
 class Activation:
     """Brings models up for requests."""
 
-    def __init__(self, config: Config, controllers: Controllers) -> None:
-        self._config = config
+    def __init__(self, controllers: Controllers) -> None:
         self._controllers = controllers
         self._loads: dict[str, _Load] = {}
         self._told: dict[str, tuple[float, Refused]] = {}  # by model: when its last attempt came to nothing, and why
@@ -83,10 +81,10 @@ class Activation:
         """Requests that wait, by model."""
         return {name: load.waiting for name, load in self._loads.items()}
 
-    async def wait(self, name: str, up: Up, *, until: float) -> Refused | None:
+    async def wait(self, name: str, up: Up, *, until: float, patience: float) -> Refused | None:
         """Wait until there is a place for a request of this model; a refusal says why there will be none.
 
-        `until`: by the loop's time. Cancelled where the client leaves: then it counts no longer as waiting.
+        `until`: by the loop's time; `patience`: how long that is, in seconds, for the client. Cancelled where the client leaves: then it counts no longer as waiting.
         """
         loop = asyncio.get_running_loop()
         told = self._lately(loop.time()).get(name)
@@ -101,7 +99,7 @@ class Activation:
             async with asyncio.timeout_at(until):
                 return await asyncio.shield(load.over)
         except TimeoutError:
-            return too_long(name, self._config.activation_timeout)
+            return too_long(name, patience)
         finally:
             load.waiting -= 1
             if not load.waiting:

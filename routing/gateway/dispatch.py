@@ -136,8 +136,9 @@ class Dispatch:
             now, patience = asyncio.get_running_loop().time(), self._config.activation_timeout
             until = exchange.began + patience
             if exchange.hurries(route.model.fallbacks):  # another model may answer
-                until = min(now + self._config.fallback_after, until)
-            refused = await self._activation.wait(route.model.base, up, until=until)
+                patience = min(self._config.fallback_after, patience)
+                until = min(now + patience, until)
+            refused = await self._activation.wait(route.model.base, up, until=until, patience=patience)
             exchange.waits = False
         if refused is not None and (route.model.on_demand or refused.code != NO_CONTROLLER):
             raise refused

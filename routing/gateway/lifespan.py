@@ -77,7 +77,7 @@ class Gateway:
         self.metrics.follow(self.peers, self.members)
         node_api = NodeApi(config, self.members, self.peers, self.rule, lambda: self.table.view)
         self.cloud = cloud = Cloud(config, self.members, self.upstream, self.metrics, view=lambda: self.table.view)
-        self.activation = Activation(config, self.remote)
+        self.activation = Activation(self.remote)
         self.queues = Queues(config, self.metrics)
         self.metrics.watch(lambda: self.activation.waiting, lambda: self.queues.lines)
         self.flights.queued = lambda: self.queues.queued

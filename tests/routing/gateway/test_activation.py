@@ -243,6 +243,16 @@ async def test_the_window_bounds_the_wait(tmp_path: Path) -> None:
         await town.idle()
 
 
+async def test_who_has_other_models_that_cannot_either_is_told_how_long_it_was_waited_for(tmp_path: Path) -> None:
+    async with resting(tmp_path, fallback_after=0.3, activation_timeout=0.9) as (town, front, _, _):
+        town.models.append(ModelEntry(name="absent", created=2))
+        town.change(TINY, fallbacks=("absent",))
+        await town.settle()
+        answer = await front.chat()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "activation_timeout")
+        assert "has come up within 0.3 s" in answer.json()["error"]["message"]
+
+
 async def test_f39_a_client_that_leaves_waits_no_longer_and_the_last_one_ends_the_demand(tmp_path: Path) -> None:
     async with resting(tmp_path) as (town, front, _, brain):
         first, second = (asyncio.ensure_future(front.chat()) for _ in range(2))
@@ -389,7 +399,7 @@ async def test_a_thousand_requests_that_wait_for_one_model_are_one_question_a_se
         loop = asyncio.get_running_loop()
         up: list[bool] = []
         waiting = [
-            asyncio.ensure_future(activation_.wait(TINY, lambda ready: bool(up), until=loop.time() + 60))
+            asyncio.ensure_future(activation_.wait(TINY, lambda ready: bool(up), until=loop.time() + 60, patience=60))
             for _ in range(1000)
         ]
         await until(lambda: activation_.waiting == {TINY: 1000})
