@@ -89,6 +89,7 @@ def resources(
     body |= way(gpus_per_node=gpus_per_node, tp=tp, pp=pp, card_class=card_class, card_memory=card_memory, label=label)
     if body:
         changed = client.patch(f"models/{row['id']}/profiles/{part(_profile(row, profile))}", body)
+        row["profiles"] = [changed if item["id"] == changed["id"] else item for item in row["profiles"]]
         if not as_json:
             print(
                 f"Changed the profile {changed['name']} of {row['name']}: its replicas are replaced one by one where that "
@@ -112,11 +113,13 @@ def _show(client: Api, row: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    only = {item["name"]: [*item["nodes"], *item["card_classes"], *_pairs(item["labels"])] for item in row["profiles"]}
     profiles: list[Column] = [
         ("profile", lambda item: item["name"]), "engine", "cores",
         ("memory", lambda item: f"{format_bytes(item['memory'])} {item['memory_source']}"),
         ("measured", lambda item: _bytes(item["memory_measured"])), "cards",
         ("card memory", lambda item: f"{format_bytes(item['card_memory'])} {item['card_source']}" if item["cards"] else None),
+        ("only on", lambda item: only.get(item["name"]) or None),
     ]  # fmt: skip
     show_list(found["profiles"], profiles, as_json=False, empty="No enabled profile.")
     replicas: list[Column] = [
@@ -128,6 +131,10 @@ def _show(client: Api, row: dict[str, Any], *, as_json: bool) -> None:
     if found["replicas"]:
         print()
         show_list(found["replicas"], replicas, as_json=False, empty="")
+
+
+def _pairs(labels: dict[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in labels.items()]
 
 
 def _bytes(value: int | None) -> str | None:

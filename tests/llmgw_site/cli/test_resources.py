@@ -27,6 +27,7 @@ def test_a_model_is_added_on_cards_and_moved_to_the_processor(llmgw: Llmgw) -> N
     shown = llmgw("model", "resources", "m").out
     assert "40.0 GiB declared" in shown
     assert "2.0 GiB declared" in shown
+    assert "H100, zone=b" in shown
     done = llmgw("model", "resources", "m", "--gpus-per-node", "0")
     assert (done.code, "uses no card" in done.err) == (1, True)
     done = llmgw("model", "resources", "m", "--gpus-per-node", "0", "--card-memory", "0", "--card-class", "any", "--label",
@@ -37,7 +38,8 @@ def test_a_model_is_added_on_cards_and_moved_to_the_processor(llmgw: Llmgw) -> N
         0, 0, [], {}, 2,
     )  # fmt: skip
     for words, nodes in ((("alpha", "--node", "beta"), ["alpha", "beta"]), (("any",), [])):
-        assert llmgw("model", "resources", "m", "--node", *words).code == 0
+        done = llmgw("model", "resources", "m", "--node", *words)
+        assert (done.code, "alpha, beta" in done.out) == (0, bool(nodes))
         profile.refresh_from_db()
         assert profile.nodes == nodes
 
