@@ -13,7 +13,8 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.auth import login
+from django.contrib.auth import login, user_logged_in
+from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -68,7 +69,16 @@ def start(request: HttpRequest) -> HttpResponse:
     now = timezone.now().timestamp()
     tries = {**_tries(request, now), begun.state: {**asdict(begun), "at": now, "next": _next(request)}}
     request.session[TRIES] = dict(sorted(tries.items(), key=lambda item: item[1]["at"])[-MOST_TRIES:])
+    if not request.user.is_authenticated:  # anybody can begin: what nobody comes back to is not kept for weeks
+        request.session.set_expiry(int(PATIENCE))
     return redirect(begun.url)
+
+
+@receiver(user_logged_in)
+def _signed_in(*, request: HttpRequest | None, **kwargs: Any) -> None:
+    """However it was: the session is one as any other from here on."""
+    if request is not None:
+        request.session.set_expiry(None)
 
 
 @require_GET

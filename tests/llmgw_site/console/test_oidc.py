@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from catalog.models import Event, Identity, RoleGrant
 from catalog.services import roles, tokens
@@ -210,6 +213,20 @@ def test_two_tabs_sign_in_side_by_side_and_old_tries_are_forgotten(provider: Pro
     late = leave(client)
     monkeypatch.setattr(oidc, "PATIENCE", -1.0)
     assert come_back(client, late)["location"] == "/admin/login/"
+
+
+def test_a_try_that_nobody_comes_back_from_leaves_nothing_for_long(provider: Provider) -> None:
+    client = Client()
+    address = leave(client)
+    left = Session.objects.get().expire_date - timezone.now()
+    assert left <= timedelta(seconds=oidc.PATIENCE)
+    assert come_back(client, address)["location"] == "/admin/"
+    assert Session.objects.get().expire_date - timezone.now() > timedelta(days=13)
+    client = Client()
+    leave(client)  # and then by the password of a local account, in the same browser
+    a_user("root", superuser=True)
+    assert client.post("/admin/login/", {"username": "root", "password": "a long password"}).status_code == 302
+    assert client.session.get_expiry_age() > 13 * 86_400
 
 
 def test_what_the_provider_refuses_is_told(provider: Provider) -> None:
