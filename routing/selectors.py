@@ -347,17 +347,14 @@ def report(rows: QuerySet[UsageDay], by: Sequence[str]) -> list[dict[str, Any]]:
     columns = sorted({reports.COLUMNS[name] for name in by})
     if "month" in by:
         rows = rows.annotate(month=TruncMonth("day"))
-    sums = rows.order_by().values(*columns).annotate(**{f"of_{name}": Sum(name) for name in SUMS})
-    found = [
-        {**{name: row[name] for name in columns}, **{name: row[f"of_{name}"] for name in SUMS}}
-        for row in sums[: reports.MOST_ROWS + 1]
-    ]
+    sums = rows.order_by().values_list(*columns).annotate(**{f"of_{name}": Sum(name) for name in SUMS})
+    found = list(sums[: reports.MOST_ROWS + 1])
     if len(found) > reports.MOST_ROWS:
         text = f"There are more than {reports.MOST_ROWS:,} rows of that: ask for fewer days, or by less."
         raise Refused(Kind.INVALID, "report_too_large", text, param="by")
     scoped = {"project", "team", "organisation"} & set(by)
-    projects = _projects({row["project_id"] for row in found}) if scoped else {}
-    told = reports.fold(found, by, projects)
+    projects = _projects({row[columns.index("project_id")] for row in found}) if scoped else {}
+    told = reports.fold(found, columns, by, projects)
     names: dict[str, Mapping[str, str]] = {}
     if "key" in by:
         names["key"] = catalog.key_names({row["key"] for row in told})
@@ -367,7 +364,10 @@ def report(rows: QuerySet[UsageDay], by: Sequence[str]) -> list[dict[str, Any]]:
         names["team"] = {item.team: item.team_name for item in projects.values()}
     if "organisation" in by:
         names["organisation"] = {item.organisation: item.organisation_name for item in projects.values()}
-    return [{**row, **{f"{kind}_name": known.get(row[kind], "") for kind, known in names.items()}} for row in told]
+    for row in told:
+        for kind, known in names.items():
+            row[f"{kind}_name"] = known.get(row[kind], "")
+    return told
 
 
 def projects_of(**scopes: str) -> QuerySet[Any, str]:

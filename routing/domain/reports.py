@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,19 +28,23 @@ class Project:
     organisation_name: str = ""
 
 
-def fold(rows: Iterable[Mapping[str, Any]], by: Sequence[str], projects: Mapping[str, Project]) -> list[dict[str, Any]]:
+def fold(
+    rows: Iterable[tuple[Any, ...]], columns: Sequence[str], by: Sequence[str], projects: Mapping[str, Project]
+) -> list[dict[str, Any]]:
     """One row for each combination of what it is `by`, each sum added up; what cost most first, days and months in their order.
 
-    Each row has the values under their names; scopes by id.
+    `rows` have the values of `columns`, and behind them the sums. Each row told has the values under their names; scopes by id.
     """
-    found: dict[tuple[Any, ...], list[int]] = {}
+    places = [(columns.index(COLUMNS[name]), _reading(name, projects)) for name in by]
+    width, found = len(columns), dict[tuple[Any, ...], tuple[int, ...]]()
     for row in rows:
-        key = tuple(_value(name, row, projects) for name in by)
-        sums = found.setdefault(key, [0] * len(SUMS))
-        for place, name in enumerate(SUMS):
-            sums[place] += row[name]
-    told = [{**dict(zip(by, key, strict=True)), **dict(zip(SUMS, sums, strict=True))} for key, sums in found.items()]
-    return sorted(told, key=lambda row: _order(row, by))
+        key = tuple(row[place] if read is None else read(row[place]) for place, read in places)
+        before = found.get(key)
+        found[key] = row[width:] if before is None else tuple(a + b for a, b in zip(before, row[width:], strict=True))
+    times = [by.index(name) for name in ("month", "day") if name in by]
+    ordered = sorted(found.items(), key=lambda item: _order(*item, times))
+    names = (*by, *SUMS)
+    return [dict(zip(names, (*key, *sums), strict=True)) for key, sums in ordered]
 
 
 def total(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -51,16 +55,18 @@ def total(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return found
 
 
-def _value(name: str, row: Mapping[str, Any], projects: Mapping[str, Project]) -> Any:
-    value = row[COLUMNS[name]]
+def _reading(name: str, projects: Mapping[str, Project]) -> Callable[[Any], Any] | None:
+    """What is made of a column's value; None: nothing."""
     if name == "month":
-        return str(value)[:7]
+        return lambda value: str(value)[:7]
     if name in ("team", "organisation"):
-        return getattr(projects.get(value, Project()), name)
-    return value
+        return lambda value: getattr(projects.get(value, _GONE), name)
+    return None
 
 
-def _order(row: Mapping[str, Any], by: Sequence[str]) -> tuple[Any, ...]:
-    names = tuple(str(row[name]) for name in by)
-    times = tuple(str(row[name]) for name in ("month", "day") if name in by)
-    return (*times, -row["cost"], -row["requests"], *names)
+_GONE = Project()
+_COST, _REQUESTS = SUMS.index("cost"), SUMS.index("requests")
+
+
+def _order(key: tuple[Any, ...], sums: tuple[int, ...], times: Sequence[int]) -> tuple[Any, ...]:
+    return (*(str(key[place]) for place in times), -sums[_COST], -sums[_REQUESTS], *map(str, key))
