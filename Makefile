@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: help install up test test-fast prove lint openapi fmt bench bench-heartbeats bench-mirror bench-scheduler bench-usage lock clean
+.PHONY: help install up test test-fast prove clients lint openapi fmt bench bench-heartbeats bench-mirror bench-scheduler bench-usage lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,10 @@ test-fast: $(VENV)/.ready-dev ## what needs no engine, no browser and no second 
 prove: $(VENV)/.ready-dev ## the long counts: schedules, fuzzing, soak (under 60 minutes)
 	@$(BIN)/pytest -n $$(($(JOBS) + 1)) --dist loadgroup -m "prove or property" --hypothesis-profile=prove --timeout=3000 --durations=10 $(ARGS)
 
+clients: $(VENV)/.ready-dev ## try npm's `ai` package against a running llmgw (needs node 20, and npm's registry)
+	@npm ci --prefix tests/clients/ai_sdk --ignore-scripts --no-audit --no-fund
+	@$(BIN)/pytest -p no:randomly tests/clients/ai_sdk.py $(ARGS)
+
 lint: $(VENV)/.ready-dev ## style, types, import contracts, migrations, OpenAPI schema
 	@scripts/lint.sh
 
@@ -72,4 +76,4 @@ lock: $(BIN)/uv ## write the locks anew from pyproject.toml
 	@scripts/lock.sh
 
 clean: ## remove what was installed and measured; data under var/ stays
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) tests/clients/ai_sdk/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

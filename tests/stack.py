@@ -176,7 +176,7 @@ class Stack:
         job = self.api().post("jobs", {"kind": "serve", "args": {"name": name, "path": str(path), **args}})
         ended = wait_for(
             lambda: (now := self.api().get(f"jobs/{job['id']}"))["state"] not in ("queued", "running") and now,
-            seconds=seconds, what=f"job {job['id']} to end", every=0.1,
+            seconds=fair(seconds), what=f"job {job['id']} to end", every=0.1,
         )  # fmt: skip
         return dict(ended or {})
 
@@ -257,3 +257,14 @@ def stack(shared_stack: Stack) -> Iterator[Stack]:
         shared_stack.whole, seconds=fair(30), what=f"the stack to be whole again: {shared_stack.tail()}", every=0.2
     )
     shared_stack.left_whole = True
+
+
+@pytest.fixture(scope="session")
+def more_models(shared_stack: Stack) -> Iterator[None]:
+    """One that asks a tool whatever it is told, one that embeds, one that ranks; gone afterwards."""
+    shared_stack.serve("tiny-tools", tiny.tiny_gguf(name="tiny-tools", text=tiny.TOOL_CALL, tools=True))
+    shared_stack.serve("tiny-embed", tiny.tiny_gguf(name="tiny-embed", pooling="mean"))
+    shared_stack.serve("tiny-rank", tiny.tiny_gguf(name="tiny-rank", pooling="rank"))
+    yield
+    for name in ("tiny-tools", "tiny-embed", "tiny-rank"):
+        shared_stack.remove_model(name)

@@ -20,7 +20,7 @@ from llmgw_site.lib.config import Config, load
 from llmgw_site.lib.files import private_folder, write_json
 from routing.domain.snapshot import KeyEntry, ModelEntry, Snapshot
 from tests.bench.load import Aim
-from tests.processes import free_port
+from tests.processes import fair, free_port
 
 _KEY = make(KEY_PREFIX, entropy=os.urandom(32))
 _NGINX = """
@@ -155,7 +155,7 @@ def _pinned(core: set[int]) -> Callable[[], None]:
 
 def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
     """Until `url` answers anything at all. Raises BenchError with the log's end."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + fair(20)
     while time.monotonic() < end and child.poll() is None:
         try:
             urllib.request.urlopen(url, timeout=1).close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,6 @@ WEATHER: list[Any] = [
         },
     }
 ]
-
-
-@pytest.fixture(scope="session")
-def more_models(shared_stack: Stack) -> Iterator[None]:
-    """Models of other kinds beside the quickstart's, served by jobs; gone afterwards."""
-    shared_stack.serve("tiny-tools", tiny.tiny_gguf(name="tiny-tools", text=tiny.TOOL_CALL, tools=True))
-    shared_stack.serve("tiny-embed", tiny.tiny_gguf(name="tiny-embed", pooling="mean"))
-    yield
-    for name in ("tiny-tools", "tiny-embed"):
-        shared_stack.remove_model(name)
 
 
 def usage_of(stack: Stack, request_id: str) -> dict[str, Any]:
