@@ -1,7 +1,7 @@
 """Models that nobody serves: this gateway tells a controller that requests wait, and they wait for what becomes of that
 attempt.
 
-For each model one exchange with the controllers is under way, however many requests wait here. It is said again each
+For each model, and each adapter that is asked for, one exchange with the controllers is under way, however many requests wait here. It is said again each
 POLL seconds as long as somebody waits: so controllers know who waits for what is loading, and that nobody does any more.
 """
 
@@ -60,6 +60,7 @@ class _Load:
     """A model that requests wait for here. `over`: None where there is a place now, else what they are told."""
 
     name: str
+    asked: str  # the same, or an adapter of it: what is up for the one may not be for the other
     over: asyncio.Future[Refused | None]
     waiting: int = 0
     task: asyncio.Task[None] | None = None
@@ -73,26 +74,30 @@ class Activation:
 
     def __init__(self, controllers: Controllers) -> None:
         self._controllers = controllers
-        self._loads: dict[str, _Load] = {}
+        self._loads: dict[str, _Load] = {}  # by what was asked for
         self._told: dict[str, tuple[float, Refused]] = {}  # by model: when its last attempt came to nothing, and why
 
     @property
     def waiting(self) -> dict[str, int]:
         """Requests that wait, by model."""
-        return {name: load.waiting for name, load in self._loads.items()}
+        found: dict[str, int] = {}
+        for load in self._loads.values():
+            found[load.name] = found.get(load.name, 0) + load.waiting
+        return found
 
-    async def wait(self, name: str, up: Up, *, until: float, patience: float) -> Refused | None:
+    async def wait(self, name: str, asked: str, up: Up, *, until: float, patience: float) -> Refused | None:
         """Wait until there is a place for a request of this model; a refusal says why there will be none.
 
-        `until`: by the loop's time; `patience`: how long that is, in seconds, for the client. Cancelled where the client leaves: then it counts no longer as waiting.
+        `asked`: the model's name, or an adapter's of it. `until`: by the loop's time; `patience`: how long that is, in seconds,
+        for the client. Cancelled where the client leaves: then it counts no longer as waiting.
         """
         loop = asyncio.get_running_loop()
         told = self._lately(loop.time()).get(name)
         if told is not None:
             return told[1]
-        load = self._loads.get(name)
+        load = self._loads.get(asked)
         if load is None or load.over.done():
-            load = self._loads[name] = _Load(name, loop.create_future())
+            load = self._loads[asked] = _Load(name, asked, loop.create_future())
             load.task = loop.create_task(self._guarded(load, self._bring_up(load, up)))
         load.waiting += 1
         try:
@@ -112,8 +117,8 @@ class Activation:
         return self._told
 
     def _forget(self, load: _Load) -> None:
-        if self._loads.get(load.name) is load:
-            del self._loads[load.name]
+        if self._loads.get(load.asked) is load:
+            del self._loads[load.asked]
         if load.task is not None:
             load.task.cancel()
 

@@ -138,7 +138,7 @@ class Dispatch:
             if exchange.hurries(route.model.fallbacks):  # another model may answer
                 patience = min(self._config.fallback_after, patience)
                 until = min(now + patience, until)
-            refused = await self._activation.wait(route.model.base, up, until=until, patience=patience)
+            refused = await self._activation.wait(route.model.base, ask.model, up, until=until, patience=patience)
             exchange.waits = False
         if refused is not None and (route.model.on_demand or refused.code != NO_CONTROLLER):
             raise refused

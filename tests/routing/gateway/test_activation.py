@@ -393,13 +393,32 @@ async def test_without_a_controller_the_snapshot_says_why_a_model_that_always_ru
             assert answer.json()["error"]["reason"] == "no_memory_now"
 
 
+async def test_a_model_is_up_for_its_own_requests_whether_an_adapter_of_it_is_or_not(tmp_path: Path) -> None:
+    async with resting(tmp_path) as (town, front, _, brain):
+        waits, until_ = front.gateway.activation.wait, asyncio.get_running_loop().time() + 60
+        adapter = asyncio.ensure_future(waits(TINY, "its-adapter", lambda ready: False, until=until_, patience=60))
+        await until(lambda: front.gateway.activation.waiting == {TINY: 1})
+        up: list[bool] = []
+        model = asyncio.ensure_future(waits(TINY, TINY, lambda ready: bool(up), until=until_, patience=60))
+        await until(lambda: front.gateway.activation.waiting == {TINY: 2})
+        up.append(True)
+        assert await model is None
+        assert not adapter.done()
+        adapter.cancel()
+        await until(lambda: not front.gateway.activation.waiting)
+        assert {order["model"] for order in brain.orders} == {TINY}
+        await town.idle()
+
+
 async def test_a_thousand_requests_that_wait_for_one_model_are_one_question_a_second(tmp_path: Path) -> None:
     async with resting(tmp_path) as (town, front, _, brain):
         activation_ = front.gateway.activation
         loop = asyncio.get_running_loop()
         up: list[bool] = []
         waiting = [
-            asyncio.ensure_future(activation_.wait(TINY, lambda ready: bool(up), until=loop.time() + 60, patience=60))
+            asyncio.ensure_future(
+                activation_.wait(TINY, TINY, lambda ready: bool(up), until=loop.time() + 60, patience=60)
+            )
             for _ in range(1000)
         ]
         await until(lambda: activation_.waiting == {TINY: 1000})
