@@ -31,15 +31,17 @@ OPENERS = frozenset(
     re.findall(
         "[a-z]+",
         """
-    a adapter added admin all an another any are as asked at because before both budget cancelled card cards chooses
-    cluster cores currently decided disabled does drain drained each earlier either enabled engine engines every
-    everything failed fetch fetched fetches fewer finishes for forwards free from give grown has have held here how
-    idle if in is it its job jobs join keeps kept key last leave limit limits loaded loads looked many measured memory
-    model models more most moved name names nearly neither never new no nobody node nodes none not nothing of old on
-    one only organisation other others out over owner parked partly profile project provider put quota ready refused
-    removed replaced replica replicas request requests restart role room runs say serve several shall sized smoke
-    somebody something still stopped taken team that the then there these they this those to token too tried two under
-    until up used user wanted was what when where while who with without write you your
+    a adapter added admin all an another answers any are as asked at because before begun both budget bytes cancelled
+    card cards certificate change chooses clock cluster controller controllers cores currently database decided
+    disabled disk does drain drained each earlier either enabled engine engines every everything failed fetch fetched
+    fetches fewer file files finishes for forwards free from give grown has have held here how idle if in is it its
+    job jobs join keeps kept key last leave limit limits loaded loads looked many measured memory model models more
+    most moved name names nearly neither never new no nobody node nodes none not nothing of old on one only
+    organisation origin other others out over owner parked partly placement profile project provider put quota ready
+    refused removed replaced replica replicas reported request requests restart role room runs say serve session
+    several shall sized smoke snapshot somebody something space still stopped store taken team that the then there
+    these they this those time to token too traced tried two under until up used user waiting waits wanted was weights
+    what when where while who with without write you your
         """,
     )
 )
