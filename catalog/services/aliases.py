@@ -178,7 +178,9 @@ def _put(alias: Alias, split: Mapping[str, int]) -> None:
     """These targets, which are kept from being removed meanwhile."""
     found = _rows(list(split))
     for name, weight in split.items():
-        row = found[name]
+        row = found.get(name)
+        if row is None:
+            raise _wrong(f"{name} was removed meanwhile")
         target = AliasTarget(alias=alias, weight=weight, **{rows.noun(row): row})
         rows.hold_parents(target, {"model", "adapter"})
         target.save(force_insert=True)

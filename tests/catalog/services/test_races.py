@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from catalog.models import Event, Model, Profile
-from catalog.services import keys, scopes, served
+from catalog.models import Alias, Event, Model, Profile
+from catalog.services import aliases, keys, scopes, served
 from llmgw_site.lib.errors import Refused
 from tests.rows import ACTOR, a_key, a_model, a_project
 
@@ -81,3 +81,30 @@ def test_a_key_issued_while_its_project_is_deleted_is_refused_or_keeps_it() -> N
     failed = [item for item in results if isinstance(item, Exception)]
     assert len(failed) == 1
     assert isinstance(failed[0], Refused)
+
+
+def test_a_model_and_an_alias_do_not_get_one_name() -> None:
+    a_model("tiny")
+
+    def act(number: int) -> Any:
+        if number % 2:
+            return aliases.add(actor="t", name="chat", targets=[{"model": "tiny"}])
+        return served.add_model(actor="t", name="chat", weights_path="/x.gguf", weights_size=64)
+
+    results = at_once(4, act)
+    assert [item.code for item in results if isinstance(item, Refused)] == ["name_taken"] * 3, results
+    assert Model.objects.filter(name="chat").count() + Alias.objects.filter(name="chat").count() == 1
+
+
+def test_a_model_that_is_removed_while_an_alias_is_made_for_it_stays_or_refuses_the_alias() -> None:
+    model = a_model("tiny")
+
+    def act(number: int) -> Any:
+        if number:
+            return aliases.add(actor="t", name="chat", targets=[{"model": "tiny"}])
+        return served.remove(actor="t", model=model)
+
+    refused = [item for item in at_once(2, act) if isinstance(item, Refused)]
+    assert len(refused) == 1, refused
+    assert refused[0].code in ("still_in_use", "invalid_value", "not_found")
+    assert Alias.objects.count() == Model.objects.count()
