@@ -42,7 +42,7 @@ def fold(
         before = found.get(key)
         found[key] = row[width:] if before is None else tuple(a + b for a, b in zip(before, row[width:], strict=True))
     times = [by.index(name) for name in ("month", "day") if name in by]
-    ordered = sorted(found.items(), key=lambda item: _order(*item, times))
+    ordered = sorted(found.items(), key=lambda item: _order(item[0], item[1], times))
     names = (*by, *SUMS)
     return [dict(zip(names, (*key, *sums), strict=True)) for key, sums in ordered]
 
