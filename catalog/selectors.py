@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -412,33 +412,6 @@ def find(rows: QuerySet[Row], ref: str, *, noun: str, by: str = "name") -> Row:
         raise Refused(Kind.NOT_FOUND, "not_found", f"There is no {noun} {ref[:128]!r}.")
     if len(exact) > 1:
         raise Refused(Kind.CONFLICT, "ambiguous_name", f"Several {noun}s are named {ref!r}: give the id instead.")
-    return exact[0]
-
-
-def find_scope(ref: str, rows_of: Mapping[str, QuerySet[Any]] | None = None) -> Organisation | Team | Project:
-    """The organisation, team or project whose id or name is `ref`; `team:NAME` says which kind is meant. `rows_of`: those to
-    look among, by kind; else all.
-
-    Raises Refused NOT_FOUND, or CONFLICT where several carry the name.
-    """
-    kind, colon, name = ref.partition(":")
-    tables = rows_of or {"organisation": organisations(), "team": teams(), "project": projects()}
-    if colon and kind in tables:
-        named: Organisation | Team | Project = find(tables[kind], name, noun=kind)
-        return named
-    found: list[Organisation | Team | Project] = []
-    for noun, rows in tables.items():
-        try:
-            found.append(find(rows, ref, noun=noun))
-        except Refused as refused:
-            if refused.kind is not Kind.NOT_FOUND:
-                raise
-    exact = [row for row in found if row.pk == ref] or found
-    if not exact:
-        raise Refused(Kind.NOT_FOUND, "not_found", f"There is no organisation, team or project {ref[:128]!r}.")
-    if len(exact) > 1:
-        told = " and ".join(f"{row._meta.model_name}:{row.name} ({row.pk})" for row in exact)
-        raise Refused(Kind.CONFLICT, "ambiguous_name", f"Several are named {ref!r}: write {told}; an id will do too.")
     return exact[0]
 
 

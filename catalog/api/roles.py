@@ -14,7 +14,7 @@ from catalog.api.rows import Rows
 from catalog.api.serializers import Strict
 from catalog.choices import ROLES
 from catalog.models import RoleGrant
-from catalog.services import access, roles
+from catalog.services import access, holders, roles
 from catalog.services.access import Scope
 
 
@@ -78,9 +78,7 @@ class Roles(Rows):
     def _scope(self, ref: str | None) -> Scope | None:
         if not ref:
             return None
-        tables = {
-            "organisation": self.in_reach(selectors.organisations(), access.ORGANISATIONS),
-            "team": self.in_reach(selectors.teams(), access.TEAMS),
-            "project": self.in_reach(selectors.projects(), access.PROJECTS),
-        }
-        return selectors.find_scope(ref, tables)
+        held = access.reach(self.request.user, "catalog.view_project") | access.reach(
+            self.request.user, "catalog.add_rolegrant"
+        )
+        return holders.scope(ref, held)

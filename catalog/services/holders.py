@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from catalog import selectors
 from catalog.models import ApiKey, Project, Team
 from catalog.services import access, rows
-from catalog.services.access import EVERYWHERE, Holder, Reach
+from catalog.services.access import EVERYWHERE, Holder, Reach, Scope
 from llmgw_site.lib.errors import Kind, Refused
 
 Row = TypeVar("Row", bound=models.Model)
@@ -48,22 +48,48 @@ def columns(of: Holder | None, names: Collection[str]) -> dict[str, Any]:
 # --- found
 
 
+def scope(ref: str, held: Reach = EVERYWHERE) -> Scope:
+    """The organisation, team or project in reach whose id or name is `ref`; `team:NAME` says which kind is meant.
+
+    Raises Refused NOT_FOUND, or CONFLICT where several carry the name.
+    """
+    kind, colon, name = ref.partition(":")
+    tables = {noun: rows for noun, rows in _tables(held).items() if noun != "key"}
+    if colon and kind in tables:
+        named: Scope = selectors.find(tables[kind], name, noun=kind)
+        return named
+    found: list[Scope] = []
+    for noun, table in tables.items():
+        try:
+            found.append(selectors.find(table, ref, noun=noun))
+        except Refused as refused:
+            if refused.kind is not Kind.NOT_FOUND:
+                raise
+    exact = [row for row in found if row.pk == ref] or found
+    if not exact:
+        raise Refused(Kind.NOT_FOUND, "not_found", f"There is no organisation, team or project {ref[:128]!r}.")
+    if len(exact) > 1:
+        told = " and ".join(f"{row._meta.model_name}:{row.name} ({row.pk})" for row in exact)
+        raise Refused(Kind.CONFLICT, "ambiguous_name", f"Several are named {ref!r}: write {told}; an id will do too.")
+    return exact[0]
+
+
 def find(ref: str, held: Reach = EVERYWHERE, *, keys: bool = True) -> Holder:
     """The organisation, team, project or key that is not revoked, by id, by name, or by `team:NAME`; of those in reach, as
     if there were no others. A scope of a name wins over a key of it. Raises Refused."""
-    tables = _tables(held)
-    live = tables.pop("key")
-    scope, colon, name = ref.partition(":")
-    if keys and colon and scope == "key":
+    if not keys:
+        return scope(ref, held)
+    live = _tables(held)["key"]
+    noun, colon, name = ref.partition(":")
+    if colon and noun == "key":
         return _key(live, name)
-    key: ApiKey | None = live.filter(pk=ref).first() if keys and "\x00" not in ref else None
+    key: ApiKey | None = live.filter(pk=ref).first() if "\x00" not in ref else None
     if key is not None:
         return key
     try:
-        found: Holder = selectors.find_scope(ref, tables)
-        return found
+        return scope(ref, held)
     except Refused as refused:
-        if refused.kind is not Kind.NOT_FOUND or colon or not keys:
+        if refused.kind is not Kind.NOT_FOUND or colon:
             raise
     try:
         return _key(live, ref)

@@ -9,10 +9,9 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
 
-from catalog import selectors
 from catalog.domain.roles import Role
 from catalog.models import Identity, RoleGrant
-from catalog.services import events, roles
+from catalog.services import events, holders, roles
 from catalog.services.access import Scope
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
@@ -80,7 +79,7 @@ def _follow(actor: str, user: Any, wanted: Mapping[str, Role]) -> None:
     scopes: dict[str, tuple[Scope | None, Role]] = {}
     for ref, role in wanted.items():
         try:
-            scope = selectors.find_scope(ref) if ref else None
+            scope = holders.scope(ref) if ref else None
         except Refused as refused:
             event(log, "oidc_role_unknown", level=logging.WARNING, scope=ref[:100], reason=refused.message)
             continue

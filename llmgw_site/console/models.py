@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from catalog.choices import CLASSES
-from catalog.services import actors, served
+from catalog.services import actors, holders, served
 from cluster.services import standing
 from llmgw_site.console import access, selectors
 from llmgw_site.console.selectors import ModelRow
@@ -71,7 +71,7 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
         typed |= {name: request.POST.get(name, "")[:LONGEST] for name in typed}
         at = refusal.param if refusal.param in typed else next(iter(typed), "")
         said, param = refusal.message.rstrip("."), refusal.param or ""
-        beside = {"at": param if param in typed else "", "words": said.removeprefix(f"{param}: ")}
+        beside = {"at": param if param in typed else "", "focus": at, "words": said.removeprefix(f"{param}: ")}
         context["refused"] = {"verb": verb, "said": said, "code": refusal.code, "at": at, "in": {verb: beside}}
     answer = access.show(request, "console/model.html", f"Model {found.row.name}", **context)
     if refusal is not None:
@@ -145,7 +145,7 @@ def _owner(request: HttpRequest, row: ModelRow, actor: str) -> str:
     if not ref:
         served.update(actor=actor, model=row, why=_why(request), **dict.fromkeys(served.OWNERS))
         return f"{row.name} belongs to nobody."
-    scope = selectors.find_scope(ref)
+    scope = holders.scope(ref)
     kind = str(scope._meta.model_name)
     served.update(actor=actor, model=row, why=_why(request), **{kind: scope})
     return f"{row.name} belongs to the {kind} {scope.name}."

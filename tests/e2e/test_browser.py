@@ -223,6 +223,7 @@ def test_no_page_is_wider_than_a_phone(page: Page, stack: Stack) -> None:
         "/admin/quotas",
         "/admin/usage",
         "/admin/limits",
+        "/admin/budgets",
         "/admin/registry",
         "/admin/nodes",
         "/admin/nodes/add",

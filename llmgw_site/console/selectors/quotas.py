@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from catalog.selectors import find_scope
 from catalog.services import holders
 from catalog.services.access import Reach
 from cluster import selectors
@@ -14,7 +13,7 @@ from cluster.domain.amounts import CARDS, CORES, MEMORY, figure, short
 from llmgw_site.console.figures import percent
 from llmgw_site.lib.units import exact_bytes
 
-__all__ = ["QuotaField", "QuotaLine", "QuotaPage", "QuotaRow", "find_scope", "quota_fields", "quotas", "scopes"]
+__all__ = ["QuotaField", "QuotaLine", "QuotaPage", "QuotaRow", "quota_fields", "quotas", "scopes"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import pytest
 
 from catalog import selectors
 from catalog.models import Event, Quota
-from catalog.services import quotas, scopes, served
+from catalog.services import holders, quotas, scopes, served
 from llmgw_site.lib.errors import Refused
 from tests.cluster.rows import a_model_row
 
@@ -99,14 +99,14 @@ def test_a_scope_that_owns_a_model_is_not_deleted(tree) -> None:
 def test_a_scope_is_found_by_id_by_name_and_by_kind_and_name(tree) -> None:
     organisation, team, project = tree
     other = scopes.create_team(actor="t", organisation=organisation, name="web")
-    assert selectors.find_scope("search") == team
-    assert selectors.find_scope(project.pk) == project
-    assert selectors.find_scope("team:web") == other
-    assert selectors.find_scope("project:web") == project
+    assert holders.scope("search") == team
+    assert holders.scope(project.pk) == project
+    assert holders.scope("team:web") == other
+    assert holders.scope("project:web") == project
     with pytest.raises(Refused, match=f"team:web .{other.pk}. and project:web") as refused:
-        selectors.find_scope("web")
+        holders.scope("web")
     assert refused.value.code == "ambiguous_name"
     for ref in ("nobody", "team:nobody", "", "kind:search", "\x00"):
         with pytest.raises(Refused) as refused:
-            selectors.find_scope(ref)
+            holders.scope(ref)
         assert refused.value.code == "not_found"
