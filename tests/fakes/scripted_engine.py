@@ -340,6 +340,8 @@ async def _chunk(writer: asyncio.StreamWriter, data: bytes, script: Script) -> N
     size = script.chop or len(data)
     for start in range(0, len(data), size):
         piece = data[start : start + size]
+        if writer.is_closing():
+            raise ConnectionResetError
         writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         await writer.drain()
         if script.chop:
