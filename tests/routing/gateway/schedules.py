@@ -65,14 +65,14 @@ class Draw:
 def draw(dice: random.Random, number: int) -> Draw:
     endpoint = dice.choice(list(PATHS))
     script = dice.choice(ENDS)
-    stays = dice.random() < 0.7 and "never" not in script
+    leaves = dice.randint(0, 2) if dice.random() < 0.3 else None
     return Draw(
         name=f"random-{number}",
         endpoint=endpoint,
         stream=endpoint != "embeddings" and dice.random() < 0.6,
         tokens=dice.randint(3, 9),
         script=script,
-        leaves_after=None if stays else dice.randint(0, 2),
+        leaves_after=0 if "never" in script else leaves,
         patience=dice.uniform(0.0, 0.3),
     )
 
