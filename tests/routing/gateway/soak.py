@@ -37,6 +37,16 @@ class Plan:
     each: int
     warm: int
 
+    @property
+    def begin(self) -> float:
+        """Seconds over which those at once begin: a thousand at one moment would be another question."""
+        return self.seconds / 10
+
+    @property
+    def chunks(self) -> int:
+        """Tokens of each of those at once: the first goes on while the last begins."""
+        return int((self.seconds + self.begin) * 1000 / PAUSE_MS)
+
 
 @dataclass
 class Soak:
@@ -144,11 +154,10 @@ async def _passing(found: Soak, aim: Aim, count: int) -> None:
 
 
 async def _at_once(found: Soak, aim: Aim, memory: Callable[[], int]) -> None:
-    """All of them, begun over one pause so that they do not tick together; the memory is looked at while they run."""
+    """All of them; the memory is looked at while they run."""
     plan, loop = found.plan, asyncio.get_running_loop()
     clients = await connect(aim, plan.streams, found.tally)
-    chunks = int(plan.seconds * 1000 / PAUSE_MS)
-    request = aim.request(chunks=chunks, pause_ms=PAUSE_MS)
+    request = aim.request(chunks=plan.chunks, pause_ms=PAUSE_MS)
     over = loop.create_future()
     left = plan.streams
 
@@ -160,7 +169,7 @@ async def _at_once(found: Soak, aim: Aim, memory: Callable[[], int]) -> None:
 
     for client in clients:
         client.ask(request, done)  # type: ignore[arg-type]
-        await asyncio.sleep(PAUSE_MS / 1000 / plan.streams)
+        await asyncio.sleep(plan.begin / plan.streams)
     while not over.done():
         found.most = max(found.most, memory())
         await asyncio.wait([over], timeout=0.25)
