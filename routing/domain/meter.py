@@ -15,7 +15,7 @@ import orjson
 
 from routing.domain import jsonbytes
 from routing.domain.endpoints import Shape
-from routing.domain.sse import DONE, MOST_HELD, Event, Reader
+from routing.domain.sse import DONE, Event, Reader
 
 _OBJECT = re.compile(rb"\s*:\s*\{")
 LONGEST_USAGE = 16 << 10
@@ -200,7 +200,9 @@ class StreamMeter:
         """What goes to the client now that this piece has come; `now` in seconds of the caller's clock."""
         if (
             self._plain
+            and piece.startswith(b"data:")
             and piece.endswith(b"\n\n")
+            and b"\n:" not in piece  # a comment is no token
             and b'"usage"' not in piece
             and b"[DONE]" not in piece
             and b'"error"' not in piece
@@ -209,20 +211,9 @@ class StreamMeter:
             self._events += piece.count(b"\n\n")
             self._last = piece
             return piece
-        return self._read(piece, now)
-
-    def _read(self, piece: bytes, now: float) -> bytes:
-        whole = not self._reader.held
-        kept = []
-        for event in self._reader.feed(piece):
-            passed = self._look(event, now)
-            whole = whole and passed is event.raw
-            kept.append(passed)
-        if len(self._reader.held) > MOST_HELD:
-            kept.append(self._reader.held)
-            self._reader.held = b""
+        passed = self._reader.passed(piece, lambda event: self._look(event, now))
         self._plain = self.first_token_at is not None and not self._reader.held
-        return piece if whole and not self._reader.held else b"".join(kept)
+        return passed
 
     def _look(self, event: Event, now: float) -> bytes:
         """Account for one event. What of it goes on: all, nothing of a usage chunk that this client did not ask for, or

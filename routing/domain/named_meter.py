@@ -14,7 +14,7 @@ from typing import Any
 
 from routing.domain.endpoints import Shape
 from routing.domain.meter import Counts, parsed, read_usage
-from routing.domain.sse import MOST_HELD, Event, Reader
+from routing.domain.sse import Event, Reader
 
 _LOOK = {
     Shape.ANTHROPIC: (b'"usage"', b'"error"', b'message_stop"', b'"stop_reason"'),
@@ -54,17 +54,9 @@ class NamedMeter:
         if self._plain and piece.endswith(b"\n\n") and not self._marked(piece):
             self._events += len(self._piece.findall(piece))
             return piece
-        whole = not self._reader.held
-        kept = []
-        for event in self._reader.feed(piece):
-            passed = self._look(event, now)
-            whole = whole and passed is event.raw
-            kept.append(passed)
-        if len(self._reader.held) > MOST_HELD:
-            kept.append(self._reader.held)
-            self._reader.held = b""
+        passed = self._reader.passed(piece, lambda event: self._look(event, now))
         self._plain = self.first_token_at is not None and not self._reader.held
-        return piece if whole and not self._reader.held else b"".join(kept)
+        return passed
 
     def _marked(self, data: bytes) -> bool:
         for word in self._words:  # noqa: SIM110  a generator would cost more than the search

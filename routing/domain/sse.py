@@ -6,6 +6,7 @@ Source: WHATWG HTML, "Server-sent events", 9.2.5 and 9.2.6: lines end with LF, C
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # A lone CR ends a line only if no LF follows, or the two halves of one CRLF would look like an empty line.
@@ -60,6 +61,20 @@ class Reader:
             start = look = match.end()
         self.held = data[start:]
         return events
+
+    def passed(self, piece: bytes, look: Callable[[Event], bytes]) -> bytes:
+        """What goes on now that `piece` has come: of each event what `look` lets pass, `piece` itself where that is all of it.
+        An event that is not whole is held, up to MOST_HELD; then it passes unread."""
+        whole = not self.held
+        kept = []
+        for event in self.feed(piece):
+            passed = look(event)
+            whole = whole and passed is event.raw
+            kept.append(passed)
+        if len(self.held) > MOST_HELD:
+            kept.append(self.held)
+            self.held = b""
+        return piece if whole and not self.held else b"".join(kept)
 
 
 def error_event(error_body: bytes) -> bytes:

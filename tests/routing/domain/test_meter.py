@@ -135,6 +135,15 @@ def test_timings_in_every_chunk_count_up_to_the_last_one() -> None:
     assert meter.counts == Counts(prompt=5, completion=3, cached=0)
 
 
+@pytest.mark.parametrize(
+    "pieces", [[b": ping\n\n", token("b")], [token("b") + b": ping\n\n"], [b": ping\n\n" + token("b")]]
+)
+def test_a_comment_is_no_token(pieces: list[bytes]) -> None:
+    out, meter = run([token("a"), *pieces], strip=False)
+    assert out == b"".join([token("a"), *pieces])
+    assert (meter.counts.completion, meter.counts.estimated) == (2, True)
+
+
 def test_a_usage_in_a_chunk_with_choices_is_not_taken_out() -> None:
     last = event({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": USAGE})
     out, _ = run([token("a"), last, DONE], strip=True)
