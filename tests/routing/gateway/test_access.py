@@ -40,7 +40,7 @@ async def test_a_line_has_all_that_the_record_has(tmp_path: Path, capfd: pytest.
             line = await one(gw, capfd)
             record = gw.records()[-1]
             assert (record.finish_reason, record.client_gone) == ("stop", False)
-            assert {name: line.get(name) for name in line if name not in ("ts", "queue_s", "first_token_s", "total_s")} == {
+            assert {name: line.get(name) for name in line if name not in ("ts", "queue_s", "schedule_s", "first_token_s", "total_s")} == {
                 "level": "info", "process": "gateway", "logger": "access", "event": "request", "method": "POST",
                 "request_id": f"mine-{streamed}", "key": KEY.prefix, "project": "proj_1", "endpoint": "chat.completions",
                 "model": TINY, "replica": "rep_1", "status": 200, "outcome": "ok", "finish_reason": "stop",

@@ -54,7 +54,7 @@ class Holder:
             await send({"type": "http.response.start", "status": self.status, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
             return
-        cycle = scope.pop("llmgw.cycle")
+        cycle = scope.pop("llmgw.cycle")()
         given, gives = 0, False
 
         async def counted(message: Any) -> None:

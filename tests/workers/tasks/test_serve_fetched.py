@@ -564,7 +564,7 @@ def test_what_a_job_began_and_nobody_wants_any_more_is_given_up_a_day_after_it_f
         Version.objects.update(created_at=timezone.now() - timedelta(hours=1))
     job = run(opened(quantization="F16"))
     version = Version.objects.get()
-    monkeypatch.setattr(serve_fetched, "NO_MIRROR", -1.0)
+    monkeypatch.setattr(serve_fetched, "WRONG", -1.0)
     told = FetchReport(version=version.pk, size=version.size, there=1000, code="file_wrong", message="other bytes")
     machine.heartbeat(fetches=(told,))
     run(job)
