@@ -162,7 +162,7 @@ async def test_of_several_nodes_one_that_says_it_has_loaded_the_adapter_is_asked
     async with many(tmp_path) as town:
         town.models[0] = ModelEntry(name=TINY, created=1, adapters=(adapter("ahoy"),))
         town.polls = True
-        front = await town.start("front", "edge", "router")
+        front = await town.start("front", "edge", "router", peers_refresh=0.2)
         held = (LocalAdapter(name="ahoy", weights="/srv/ahoy.gguf", id=0),)
         workers = [await town.start(f"worker{n}", "inference", serves=(TINY,)) for n in range(3)]
         await town.settle()
@@ -176,7 +176,7 @@ async def test_of_several_nodes_one_that_says_it_has_loaded_the_adapter_is_asked
             offer = (found.offers or {}).get("ahoy") if found is not None else None
             return offer is not None and offer.serving_state == "ready"
 
-        await until(known, seconds=30)
+        await until(known)
         answers = [(await front.chat(model="ahoy")).status_code for _ in range(12)]
         assert answers == [200] * 12
         assert (last.asked, workers[0].asked, workers[1].asked) == (12, 0, 0)
