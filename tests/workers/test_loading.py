@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ import uvicorn
 
 from cluster.domain.bench import found, next_load
 from llmgw_site.lib.errors import Refused
-from tests.processes import free_port
+from tests.processes import free_port, wait_for
 from workers.loading import load
 from workers.node_calls import Way
 
@@ -60,8 +59,7 @@ def server() -> Iterator[tuple[Server, Any]]:
     running = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
-    while not running.started:
-        time.sleep(0.01)
+    wait_for(lambda: running.started, what="the server to listen")
 
     def signed(path: str, body: bytes) -> Way:
         return Way(f"http://127.0.0.1:{port}", {"content-type": "application/json"}, True, {})
