@@ -4,7 +4,7 @@ from catalog.models.adapters import Adapter
 from catalog.models.aliases import Alias, AliasTarget
 from catalog.models.budgets import Budget
 from catalog.models.events import Event
-from catalog.models.identities import Identity
+from catalog.models.identities import Identity, LogoutToken, ProviderSession
 from catalog.models.keys import ApiKey
 from catalog.models.limits import Limit
 from catalog.models.origins import Origin
@@ -27,12 +27,14 @@ __all__ = [
     "Event",
     "Identity",
     "Limit",
+    "LogoutToken",
     "Model",
     "Organisation",
     "Origin",
     "Profile",
     "Project",
     "Provider",
+    "ProviderSession",
     "Quota",
     "RoleGrant",
     "Team",

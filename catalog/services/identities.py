@@ -1,16 +1,20 @@
-"""People who come from a provider of single sign-on: found again by issuer and subject, with the roles that their claims give."""
+"""People who come from a provider of single sign-on: found again by issuer and subject, with the roles that their claims give;
+and the sessions that they have here, which end where the provider says so."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.contrib.sessions.models import Session
 from django.db import IntegrityError, transaction
 
+from catalog.domain.claims import LEEWAY, LOGOUT_AGE, LoggedOut
 from catalog.domain.roles import Role
-from catalog.models import Identity, RoleGrant
+from catalog.models import Identity, LogoutToken, ProviderSession, RoleGrant
 from catalog.services import events, holders, roles
 from catalog.services.access import Scope
 from llmgw_site.lib.errors import Kind, Refused
@@ -18,6 +22,8 @@ from llmgw_site.lib.logs import event
 
 log = logging.getLogger(__name__)
 SOURCE = "oidc"
+KEPT = timedelta(seconds=LOGOUT_AGE + 10 * LEEWAY)
+"""That a logout token is known again: for longer than one can be good."""
 
 
 def arrive(*, issuer: str, subject: str, name: str, email: str, wanted: Mapping[str, Role]) -> Any:
@@ -41,6 +47,44 @@ def arrive(*, issuer: str, subject: str, name: str, email: str, wanted: Mapping[
     if refused is not None:
         raise refused
     return user
+
+
+def opened(*, issuer: str, subject: str, sid: str, session_key: str) -> None:
+    """The person has this session of the console now; `sid`: the provider's name for its own, which it came from."""
+    identity = Identity.objects.get(issuer=issuer, subject=subject)
+    ProviderSession.objects.update_or_create(session_id=session_key, defaults={"identity": identity, "sid": sid})
+
+
+@transaction.atomic
+def end_sessions(*, issuer: str, told: LoggedOut, now: datetime) -> int:
+    """End what the provider says has ended; returns how many sessions. Raises Refused `oidc_untrusted` where the token was
+    taken before.
+
+    1. all sessions of the subject, where no session is named
+    2. the session that is named, if it is the subject's where one is named, too; and with it those of the subject whose own
+       name at the provider is not known: better one too many
+    """
+    LogoutToken.objects.filter(created_at__lt=now - KEPT).delete()
+    try:
+        with transaction.atomic():
+            LogoutToken.objects.create(issuer=issuer, jti=told.jti)
+    except IntegrityError:
+        raise Refused(
+            Kind.FORBIDDEN, "oidc_untrusted", "The logout token was not taken: it was taken before."
+        ) from None
+    held = ProviderSession.objects.filter(identity__issuer=issuer)
+    if told.subject:
+        held = held.filter(identity__subject=told.subject)  # 1
+    if told.sid:
+        held = held.filter(sid__in=(told.sid, "") if told.subject else (told.sid,))  # 2
+    found = list(held.select_related("identity__user"))
+    Session.objects.filter(pk__in=[row.pk for row in found]).delete()
+    for user in {row.identity.user for row in found}:
+        events.append(
+            actor=f"oidc:{issuer}"[:200], kind="signed_out", subject_kind="user", subject_id=str(user.pk),
+            message=f"user {user.get_username()} signed out at the provider: the sessions here that came from there ended",
+        )  # fmt: skip
+    return len(found)
 
 
 def _refusal(user: Any, name: str) -> Refused | None:

@@ -2,7 +2,7 @@
 
 The browser leaves with a state, a nonce and a challenge that only its own session knows, and comes back to `/admin/oidc/callback`.
 A refusal is shown on the sign-in page. The session here is a session as any other; the provider keeps one of its own, which the
-page after signing out leads to.
+page after signing out leads to; and where that ends, the provider says so to `/admin/oidc/backchannel-logout`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import login, user_logged_in
 from django.dispatch import receiver
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
-from catalog.domain.claims import Mapped, roles, username
+from catalog.domain.claims import Mapped, logged_out, roles, session_id, username
 from catalog.domain.roles import Role
 from catalog.services import identities, signins
 from llmgw_site.lib.config import Config
@@ -36,6 +37,8 @@ CAME = "oidc_came"
 """Keys of the browser's session: tries that are under way, by state; that it began with the provider."""
 MOST_TRIES, PATIENCE = 5, 600.0
 """At once in one browser, as tabs make them; seconds that a person may take at the provider."""
+LONGEST_TOKEN = 16_384
+"""Characters of a logout token that are read."""
 
 
 def provider() -> Provider | None:
@@ -106,6 +109,10 @@ def callback(request: HttpRequest) -> HttpResponse:
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     request.session.pop(TRIES, None)
     request.session[CAME] = True
+    request.session.save()  # who was somebody else here before has a session without a key until then
+    identities.opened(
+        issuer=it.issuer, subject=claims["sub"], sid=session_id(claims), session_key=str(request.session.session_key)
+    )
     signins.succeeded(user=user, address=str(request.META.get("REMOTE_ADDR") or "unknown"))
     return redirect(kept["next"])
 
@@ -121,6 +128,27 @@ def sign_out(request: HttpRequest) -> HttpResponse:
         told = 'You are signed out here. {} still knows you: <a class="underline" href="{}">sign out there, too</a>.'
         messages.info(request, format_html(told, name[:1].upper() + name[1:], end))
     return redirect("admin:login")
+
+
+@csrf_exempt  # the provider itself asks, with no session of ours: what it signed stands for it
+@require_POST
+def backchannel_logout(request: HttpRequest) -> HttpResponse:
+    """The provider says that somebody signed out there: the sessions that came from there end (OpenID Connect Back-Channel
+    Logout 1.0). 200, also where there is none any more; 400 with the reason where the token is not taken."""
+    it, now = _needed(), timezone.now()
+    answer = HttpResponse()
+    try:
+        header, claims = it.told(request.POST.get("logout_token", "")[:LONGEST_TOKEN])
+        told = logged_out(
+            claims, header.get("typ"), issuer=it.issuer, client_id=it.client_id, now=now.timestamp()
+        )  # fmt: skip
+        identities.end_sessions(issuer=it.issuer, told=told, now=now)
+    except Refused as refused:
+        answer = JsonResponse(
+            {"error": "invalid_request", "error_description": f"{refused.message} ({refused.code})"}, status=400
+        )
+    answer["Cache-Control"] = "no-store"
+    return answer
 
 
 def _needed() -> Provider:

@@ -36,6 +36,7 @@ urlpatterns = [
     path("admin/overview/parts", overview.live, name="overview-parts"),
     path("admin/oidc/start", oidc.start, name="oidc-start"),
     path("admin/oidc/callback", oidc.callback, name="oidc-callback"),
+    path("admin/oidc/backchannel-logout", oidc.backchannel_logout, name="oidc-backchannel-logout"),
     path("admin/logout/", oidc.sign_out, name="sign-out"),
     path("admin/aliases", aliases.index, name="aliases"),
     path("admin/aliases/<str:alias_id>/remove", aliases.remove, name="alias-remove"),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import secrets
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 import httpx
 from authlib.oauth2.auth import ClientAuth
@@ -36,6 +37,8 @@ LEEWAY = 60
 """Seconds that the provider's clock may differ."""
 FRESH = 600.0
 """Seconds that what the provider says of itself is kept."""
+PATIENCE = 10.0
+"""Seconds between two looks for new keys, where anybody may send a token that names one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +51,17 @@ class Started:
     verifier: str
 
 
+def _basic(client: Any, method: str, uri: str, headers: Any, body: Any) -> tuple[str, Any, Any]:
+    """Name and secret are form-encoded each (RFC 6749, section 2.3.1), which Authlib leaves out."""
+    pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
+    headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    return uri, headers, body
+
+
 class _Auth(httpx.Auth, ClientAuth):  # type: ignore[misc]
     """Authlib's way to name a client, as httpx wants it."""
 
+    DEFAULT_AUTH_METHODS = {**ClientAuth.DEFAULT_AUTH_METHODS, "client_secret_basic": _basic}
     requires_request_body = True
 
     def auth_flow(self, request: httpx.Request) -> Any:
@@ -78,7 +89,7 @@ class Provider:
         self._lock = Lock()
         self._said: dict[str, Any] = {}
         self._keys: KeySet | None = None
-        self._until = 0.0
+        self._keys_at = self._until = 0.0
 
     def start(self, redirect_uri: str) -> Started:
         """Where to send the browser, and what to know it again by."""
@@ -108,6 +119,14 @@ class Provider:
         token = self._exchange(started, answer["code"], redirect_uri)  # 3
         claims = self._verified(token, started.nonce)  # 4
         return {**self._more(token, claims), **claims}  # 5
+
+    def told(self, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Header and claims of a token that came without being asked for. Only its signature was looked at."""
+        try:
+            found = self._signed(text, patience=PATIENCE)
+        except (JoseError, ValueError, TypeError, KeyError) as error:
+            raise _untrusted(f"its token is not good ({str(error)[:200] or type(error).__name__})") from None
+        return dict(found.header), dict(found.claims)
 
     def end_session(self, back: str) -> str:
         """Where a person ends the session that the provider keeps; empty where it tells of no such place."""
@@ -141,13 +160,8 @@ class Provider:
         text = token.get("id_token")
         if not isinstance(text, str):
             raise _untrusted("it has no ID token")
-        said = self._metadata().get("id_token_signing_alg_values_supported") or ["RS256"]
-        registry = JWSRegistry(algorithms=[name for name in ALGORITHMS if name in said], strict_check_header=False)
         try:
-            try:
-                found = jwt.decode(text, self._key_set(), registry=registry)
-            except InvalidKeyIdError:  # signed with a key that is newer than what we know
-                found = jwt.decode(text, self._key_set(fresh=True), registry=registry)
+            found = self._signed(text)
             claims = CodeIDToken(
                 found.claims, found.header,
                 {"iss": {"essential": True, "value": self.issuer}, "aud": {"essential": True, "value": self.client_id}},
@@ -159,6 +173,15 @@ class Provider:
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
             raise _untrusted("its ID token names nobody")
         return dict(claims)
+
+    def _signed(self, text: str, *, patience: float = 0.0) -> jwt.Token:
+        """`patience`: seconds that keys are kept, though the token may be signed with one that is newer than they are."""
+        said = self._metadata().get("id_token_signing_alg_values_supported") or ["RS256"]
+        registry = JWSRegistry(algorithms=[name for name in ALGORITHMS if name in said], strict_check_header=False)
+        try:
+            return jwt.decode(text, self._key_set(), registry=registry)
+        except InvalidKeyIdError:
+            return jwt.decode(text, self._key_set(older_than=patience), registry=registry)
 
     def _more(self, token: Mapping[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
         url, access = self._metadata().get("userinfo_endpoint"), token.get("access_token")
@@ -184,14 +207,25 @@ class Provider:
             raise Refused(Kind.UPSTREAM, "oidc_unreachable", f"{self.issuer} names no {name}.")
         return url
 
-    def _key_set(self, *, fresh: bool = False) -> KeySet:
+    def _key_set(self, *, older_than: float = FRESH) -> KeySet:
+        """The provider's keys, asked for anew where they are so many seconds old."""
         url = self._metadata("jwks_uri")
         with self._lock:
-            if self._keys is None or fresh:
+            if self._keys is None or time.monotonic() - self._keys_at >= older_than:
                 self._keys = KeySet.import_key_set(self._json(url))  # type: ignore[arg-type]
+                self._keys_at = time.monotonic()
             return self._keys
 
     # --- requests
+
+    def _method(self) -> str:
+        """How this client proves itself at the token endpoint: with its secret in the header, or in the form where the provider
+        takes it nowhere else; a public client has none, and its verifier stands for it."""
+        said = self._metadata().get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        if not self._secret:
+            return "none"
+        posted = "client_secret_post" in said and "client_secret_basic" not in said
+        return "client_secret_post" if posted else "client_secret_basic"
 
     def _json(self, url: str, *, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         with self._http(url) as http:
@@ -223,7 +257,7 @@ class _Opened:
         self._url = url
         self._client = _Client(
             self._http, client_id=provider.client_id, client_secret=provider._secret or None, scope=provider._scopes,
-            redirect_uri=redirect_uri, code_challenge_method="S256",
+            redirect_uri=redirect_uri, code_challenge_method="S256", token_endpoint_auth_method=provider._method(),
         )  # fmt: skip
 
     def __enter__(self) -> tuple[Any, str]:

@@ -19,6 +19,7 @@ PUBLIC = {
     "/admin/login/": "where one signs in",
     "/admin/oidc/start": "leads to the provider of single sign-on",
     "/admin/oidc/callback": "where one comes back from there",
+    "/admin/oidc/backchannel-logout": "where it says who signed out there, by a token that it signed",
     "/": "leads to the sign-in",
     "/admin": "leads to the sign-in",
 }

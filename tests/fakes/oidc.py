@@ -1,6 +1,6 @@
 """A small OpenID Connect provider: real HTTP, real RS256 signatures, the code flow with PKCE, strict about what it is sent.
 
-Whoever comes to `/authorize` is signed in at once as `person`. What a test wants wrong, it puts into `faults`.
+A client proves itself in the one way that `method` says, and in no other. Whoever comes to `/authorize` is signed in at once as `person`. What a test wants wrong, it puts into `faults`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
@@ -38,6 +38,7 @@ class Provider(ThreadingHTTPServer):
             "groups": [],
         }
         self.faults: dict[str, Any] = {}
+        self.method = "client_secret_basic"
         self.in_id_token = True  # groups, or only in the user info
         self.codes: dict[str, dict[str, str]] = {}
         self.seen: list[str] = []
@@ -58,7 +59,8 @@ class Provider(ThreadingHTTPServer):
         return {
             "issuer": base, "authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token",
             "jwks_uri": f"{base}/jwks", "userinfo_endpoint": f"{base}/userinfo", "end_session_endpoint": f"{base}/logout",
-            "id_token_signing_alg_values_supported": ["RS256"], **self.faults.get("document", {}),
+            "id_token_signing_alg_values_supported": ["RS256"], "token_endpoint_auth_methods_supported": [self.method],
+            **self.faults.get("document", {}),
         }  # fmt: skip
 
     def authorize(self, query: dict[str, str]) -> str:
@@ -76,8 +78,7 @@ class Provider(ThreadingHTTPServer):
         return f"{query['redirect_uri']}?{urlencode({**back, 'code': code})}"
 
     def token(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
-        name, _, secret = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
-        if (unquote(name), unquote(secret)) != (CLIENT, SECRET):
+        if not self._known(form, authorization):
             return 401, {"error": "invalid_client"}
         asked = self.codes.pop(form.get("code", ""), None)
         verifier = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
@@ -100,7 +101,26 @@ class Provider(ThreadingHTTPServer):
         answer = {"access_token": access, "token_type": "Bearer", "expires_in": 300, "id_token": self._signed(claims)}
         return 200, {**answer, **self.faults.get("token", {})}
 
-    def _signed(self, claims: dict[str, Any]) -> str:
+    def _known(self, form: dict[str, str], authorization: str) -> bool:
+        name, _, secret = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
+        basic = (unquote_plus(name), unquote_plus(secret)) if authorization else None  # RFC 6749, section 2.3.1
+        posted = form.get("client_id"), form.get("client_secret")
+        return (basic, posted) == {
+            "client_secret_basic": ((CLIENT, SECRET), (None, None)),
+            "client_secret_post": (None, (CLIENT, SECRET)),
+            "none": (None, (CLIENT, None)),
+        }[self.method]
+
+    def logout_token(self, *, typ: str | None = "logout+jwt", **claims: Any) -> str:
+        """Of whoever `claims` name; a claim of None is left out."""
+        now = int(time.time())
+        all_of_it = {
+            "iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 120, "jti": secrets.token_urlsafe(8),
+            "events": {"http://schemas.openid.net/event/backchannel-logout": {}}, **claims,
+        }  # fmt: skip
+        return self._signed({key: value for key, value in all_of_it.items() if value is not None}, typ)
+
+    def _signed(self, claims: dict[str, Any], typ: str | None = "JWT") -> str:
         match self.faults.get("signed"):
             case "by a stranger":
                 stranger = RSAKey.generate_key(2048, {"kid": str(self.keys[-1].kid)})
@@ -110,7 +130,8 @@ class Provider(ThreadingHTTPServer):
             case "by nobody":
                 parts = (json.dumps({"alg": "none"}), json.dumps(claims))
                 return ".".join(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts) + "."
-        return jwt.encode({"alg": "RS256", "kid": self.keys[-1].kid}, claims, self.keys[-1])
+        header = {"alg": "RS256", "kid": self.keys[-1].kid, **({"typ": typ} if typ else {})}
+        return jwt.encode(header, claims, self.keys[-1])
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -33,7 +33,7 @@ def shared() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(shared: Provider, settings: Any) -> Provider:
-    shared.faults, shared.in_id_token, shared.seen = {}, True, []
+    shared.faults, shared.in_id_token, shared.seen, shared.method = {}, True, [], "client_secret_basic"
     shared.person = {"sub": "s-1", "preferred_username": "ann", "email": "ann@example.com", "groups": ["admins"]}
     settings.CONFIG = replace(
         settings.CONFIG, oidc_issuer=shared.issuer, oidc_client_id=CLIENT, oidc_client_secret=SECRET, oidc_roles=ROLES,
@@ -198,6 +198,29 @@ def test_a_code_of_another_try_fails_at_the_provider_by_its_verifier(provider: P
     page = client.get("/admin/login/").content.decode()
     assert "oidc_refused" in page
     assert not User.objects.exists()
+
+
+@pytest.mark.parametrize(("method", "secret"), [("none", ""), ("client_secret_post", SECRET)])
+def test_a_client_proves_itself_as_the_provider_wants_it(
+    provider: Provider, settings: Any, method: str, secret: str
+) -> None:
+    """Without a secret it is a public client: its verifier alone stands for it, and is asked for."""
+    provider.method = method
+    settings.CONFIG = replace(settings.CONFIG, oidc_client_secret=secret)
+    assert sign_in(Client()) == "in"
+    stolen = parse_qs(urlsplit(leave(Client())).query)["code"][0]
+    client = Client()
+    address = leave(client)
+    own = parse_qs(urlsplit(address).query)["code"][0]
+    come_back(client, address.replace(own, stolen))
+    assert "this code is not good" in client.get("/admin/login/").content.decode()
+
+
+def test_a_client_that_the_provider_does_not_take_is_told(provider: Provider, settings: Any) -> None:
+    settings.CONFIG = replace(settings.CONFIG, oidc_client_secret="")
+    page = sign_in(Client())
+    assert "oidc_refused" in page
+    assert "invalid_client" in page
 
 
 def test_two_tabs_sign_in_side_by_side_and_old_tries_are_forgotten(provider: Provider, monkeypatch: Any) -> None:

@@ -31,7 +31,8 @@ OWN = "one's own: tests/llmgw_site/console/test_users.py"
 
 PAGES: dict[str, str] = {
     **dict.fromkeys(
-        ("", "admin", "admin/", "admin/overview/parts", "admin/oidc/start", "admin/oidc/callback", "admin/logout/", "admin/login/",
+        ("", "admin", "admin/", "admin/overview/parts", "admin/oidc/start", "admin/oidc/callback", "admin/oidc/backchannel-logout",
+         "admin/logout/", "admin/login/",
          "admin/password_change/", "admin/password_change/done/", "admin/jsi18n/", "admin/search/", "admin/(?P<url>.*)$",
          "admin/^(?P<app_label>catalog|cluster|routing|auth)/$", "admin/r/<path:content_type_id>/<path:object_id>/",
          "admin/autocomplete/"),
