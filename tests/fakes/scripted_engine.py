@@ -45,6 +45,7 @@ class Script:
     line_end: str = "\n"
     chop: int = 0  # send in pieces of so many bytes
     ping: bool = False  # a comment before the first token
+    pings: int = 0  # comments after the first token, a gap between each two
 
 
 @dataclass
@@ -294,6 +295,9 @@ def _events(ask: Any, script: Script) -> Any:
             yield RESET
         yield event
         if script.gap:
+            yield script.gap
+        for _ in range(0 if number else script.pings):
+            yield ": ping\n\n"
             yield script.gap
     if script.die_after is not None and script.die_after >= script.tokens:
         yield RESET

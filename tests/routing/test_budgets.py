@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from catalog.models import Budget, Event
 from catalog.services import budgets
 from cluster.wire import from_dict, to_dict
+from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Refused
 from routing import selectors, services
 from routing.domain.snapshot import Snapshot
-from routing.models import UsageRecord
+from routing.models import PublishedSnapshot, UsageRecord
+from tests.cluster.rows import a_model_row
+from tests.routing.gateway.rig import TINY, ask, rig
 from tests.routing.test_services import a_record
 from tests.rows import ACTOR, a_key
 
@@ -59,6 +65,47 @@ def test_f25_a_budget_is_reached_by_streams_alone_and_holds_until_its_period_is_
     events = Event.objects.filter(subject_kind="budget", actor="budgets").order_by("at", "id")
     assert [item.kind for item in events] == ["budget_warned", "budget_spent", "budget_reset"]
     assert "10.500000 USD of 10.000000 USD" in events[1].message
+
+
+def test_f25_what_streams_cost_closes_the_gateway_that_measured_them(tmp_path: Path) -> None:
+    """The whole round: streams of a real gateway, their records, the budget, the snapshot, and the gateway again."""
+    a_model_row(TINY, price_input=Decimal(1_000_000), price_output=Decimal(1_000_000))  # a unit a token
+    key, text = a_key("bot")
+    budgets.put(actor=ACTOR, of=key.project, period="month", amount=Decimal(15), zone="UTC")
+
+    def asked(folder: str, *streams: bool) -> tuple[list[tuple[int, str]], list[dict[str, Any]], int]:
+        """By a gateway that knows what controllers say now: status and code of each, records, and what reached the engine."""
+        services.publish()
+        snapshot = PublishedSnapshot.objects.get().payload
+
+        async def work() -> tuple[list[tuple[int, str]], list[dict[str, Any]], int]:
+            def prepare(config: Config) -> None:
+                config.snapshot_file.write_text(snapshot)
+
+            async with rig(tmp_path / folder, prepare=prepare) as gw:
+                found = []
+                for stream in streams:
+                    headers = {"authorization": f"Bearer {text}"}
+                    answer = await gw.client.post("/v1/chat/completions", json=ask(stream=stream), headers=headers)
+                    said = "" if answer.status_code == 200 else answer.json()["error"]["code"]
+                    found.append((answer.status_code, said))
+                await gw.idle()
+                await gw.record(len(streams))
+                return found, [to_dict(record) for record in gw.records()], len(gw.engine.requests)
+
+        return asyncio.run(work())
+
+    found, records, reached = asked("first", True, True)
+    assert (found, reached) == ([(200, "")] * 2, 2)
+    assert sum(record["cost"] for record in records) == 20_000_000  # 7 tokens and 3, each time
+    services.store_usage(node_id="n", records=records)
+    services.look_at_budgets(timezone.now())
+    for folder in ("second", "third"):  # and so it stays
+        found, records, reached = asked(folder, True, False)
+        assert (found, reached) == ([(429, "budget_spent")] * 2, 0)
+        services.store_usage(node_id="n", records=records)
+        services.look_at_budgets(timezone.now())
+    assert Budget.objects.get().standing == "spent"
 
 
 def test_a_snapshot_tells_nothing_of_a_period_that_is_over_though_nobody_looked_since() -> None:

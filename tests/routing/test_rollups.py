@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
@@ -18,6 +19,7 @@ from routing import services
 from routing.domain.rollups import SUMS, by_day, by_quarter
 from routing.models import UsageDay, UsageQuarter, UsageRecord
 from tests.routing.test_services import a_record
+from tests.rows import a_key
 
 pytestmark = pytest.mark.django_db
 DAY = 86_400
@@ -97,6 +99,44 @@ def test_one_batch_that_comes_several_times_at_once_counts_once() -> None:
         thread.join()
     assert not failed
     assert UsageDay.objects.get().requests == UsageRecord.objects.count() == 40
+    agree()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_f36_twenty_workers_that_store_what_one_key_spent_wait_for_each_other_and_lose_nothing() -> None:
+    key, _ = a_key("bot")
+    gate, failed = threading.Barrier(20), []
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        batches = [
+            [
+                a_record(
+                    f"rec_{number}_{batch}_{n}", started_at=T + dice.choice((0, 900, DAY)), key_id=key.pk,
+                    project_id=key.project_id, model_asked=dice.choice("abc"), model_served="a", cost=n + 1,
+                )
+                for n in range(4)
+            ]
+            for batch in range(3)
+        ]  # fmt: skip
+        try:
+            gate.wait()
+            for records in batches:
+                services.store_usage(node_id=f"node_{number}", records=records)
+        except Exception as error:
+            failed.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+    assert failed == []
+    assert UsageRecord.objects.count() == 20 * 3 * 4
+    assert sum(row.cost for row in UsageQuarter.objects.all()) == 20 * 3 * (1 + 2 + 3 + 4)
     agree()
 
 

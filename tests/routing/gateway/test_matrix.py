@@ -1,4 +1,7 @@
-"""Every endpoint, streamed and not, in every way to end: status, envelope, one record, counters, and nothing left over."""
+"""Every endpoint, streamed and not, in every way to end: status, envelope, one record, counters, and nothing left over.
+
+Messages and responses once more by an engine that has only chats, where both ways are translated.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,21 @@ from typing import Any
 import httpx
 import pytest
 
-from routing.domain.endpoints import ENDPOINTS, RESPONSES, Endpoint, Shape
+from cluster.domain.leasing import PARALLEL, REQUESTS, TOKENS
+from routing.domain.endpoints import ENDPOINTS, MESSAGES, RESPONSES, Endpoint, Shape
 from routing.domain.snapshot import LimitEntry
 from tests.routing.gateway.rig import ENGINE_KEY, TINY, VECTORS, Rig, rig
 from tests.routing.gateway.scripted import until
-from tests.routing.gateway.test_limits import limit, taken
+from tests.routing.gateway.test_limits import limit, recorded, taken
 from tests.routing.gateway.test_uploads import FILE, KIND, form, part
 
+TRANSLATED = (MESSAGES, RESPONSES)
 CELLS = [
-    (item, stream)
+    (item, stream, translated)
     for item in ENDPOINTS.values()
     for stream in (False, True)
-    if not stream or (item.streams and not item.opaque)
+    for translated in (False, True)
+    if (not stream or (item.streams and not item.opaque)) and (not translated or item.name in TRANSLATED)
 ]
 BOOM = json.dumps({"error": {"message": "boom", "code": 500, "type": "server_error"}})
 
@@ -63,25 +69,54 @@ def code_of(endpoint: Endpoint, text: str) -> str:
     return str(body["error"]["code"])
 
 
-@pytest.mark.parametrize(("endpoint", "stream"), CELLS, ids=lambda item: getattr(item, "name", item))
+async def settled(gw: Rig, ended: int) -> None:
+    """Whatever has ended so far left one record each, counters that say what the records say, and nothing else."""
+    await gw.idle()
+    await gw.record(ended)
+    for scope in ("key_all", "proj_1"):
+        assert (taken(gw, scope, REQUESTS), taken(gw, scope, TOKENS), taken(gw, scope, PARALLEL)) == (*recorded(gw), 0)
+    gateway = gw.gateway
+    families = gateway.metrics.registry.collect()
+    samples = [item for family in families for item in family.samples if item.name == "llmgw_requests_total"]
+    assert sum(item.value for item in samples) == ended
+    assert not gateway.queues._waits
+    assert not any(line.running or line.waiting for line in gateway.queues.lines.values())
+    pools = gateway.upstream._pools.values()
+    await until(lambda: all(len(pool.open) == len(pool.idle) and not pool.connecting for pool in pools))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "stream", "translated"),
+    CELLS,
+    ids=lambda item: getattr(item, "name", item),
+)
 async def test_an_endpoint_ends_in_every_way_and_is_recorded_once_each_time(
-    tmp_path: Path, endpoint: Endpoint, stream: bool
+    tmp_path: Path, endpoint: Endpoint, stream: bool, translated: bool
 ) -> None:
     async with rig(tmp_path) as gw:
-        await limit(gw, key=LimitEntry(requests_per_minute=6, parallel=1))
+        if translated:
+            gw.engine.unknown = {endpoint.path}
+        much = LimitEntry(requests_per_minute=1000, tokens_per_minute=10**6, parallel=9)
+        await limit(
+            gw, key=LimitEntry(requests_per_minute=6 + stream, tokens_per_minute=10**6, parallel=1), project=much
+        )
         ended: list[tuple[str, int, str]] = []
+
+        async def over(outcome: str, status: int, code: str) -> None:
+            ended.append((outcome, status, code))
+            await settled(gw, len(ended))
 
         status, text, whole = await sent(gw, endpoint, {}, stream)
         assert (status, whole) == (200, True), text
-        ended.append(("ok", 200, ""))
+        await over("ok", 200, "")
 
         status, text, whole = await sent(gw, endpoint, {"status": 500, "body": BOOM}, stream)
         assert (status, whole, code_of(endpoint, text)) == (500, True, "engine_error")
-        ended.append(("failed", 500, "engine_error"))
+        await over("failed", 500, "engine_error")
 
         status, text, whole = await sent(gw, endpoint, {"reset": True}, stream)
         assert (status, whole, code_of(endpoint, text)) == (502, True, "engine_broken")
-        ended.append(("failed", 502, "engine_broken"))
+        await over("failed", 502, "engine_broken")
 
         status, text, whole = await sent(gw, endpoint, {"die_after": 1}, stream)
         if stream or not whole:  # the status was out
@@ -91,27 +126,33 @@ async def test_an_endpoint_ends_in_every_way_and_is_recorded_once_each_time(
         if stream or whole:
             assert code_of(endpoint, text) == "engine_broken"
             assert "[DONE]" not in text
-        ended.append(("failed", status, "engine_broken"))
+        await over("failed", status, "engine_broken")
 
         asked = len(gw.engine.requests)
         with pytest.raises(httpx.ReadTimeout):
             await sent(gw, endpoint, {"silent": 30.0}, stream, timeout=httpx.Timeout(5, read=0.4))
         await until(lambda: gw.engine.requests[asked].aborted_at is not None)
-        ended.append(("client_gone", 499, "client_gone"))
-        await gw.idle()
-        assert taken(gw, "key_all", "parallel") == 0
+        await over("client_gone", 499, "client_gone")
+        if stream:
+            body = request(endpoint, {"tokens": 1000, "gap": 0.02}, stream)
+            async with gw.client.stream("POST", endpoint.path, **body) as answer:
+                pieces = answer.aiter_raw()
+                while b"t1 " not in await anext(pieces):
+                    pass
+            await until(lambda: gw.engine.last.aborted_at is not None)
+            await over("client_gone", 499, "client_gone")
+            record = gw.records()[-1]
+            assert record.estimated
+            assert 1 <= (record.completion_tokens or 0) <= gw.engine.last.sent
 
         assert (await sent(gw, endpoint, {}, stream))[0] == 200
-        ended.append(("ok", 200, ""))
+        await over("ok", 200, "")
         status, text, _ = await sent(gw, endpoint, {}, stream)
         assert (status, code_of(endpoint, text)) == (429, "requests_limit_reached")
-        ended.append(("refused", 429, "requests_limit_reached"))
+        await over("refused", 429, "requests_limit_reached")
 
-        await gw.record(len(ended))
         records = gw.records()
         assert [(record.outcome, record.status, record.code) for record in records] == ended
         assert {(record.endpoint, record.stream) for record in records[:-1]} == {(endpoint.name, stream)}
         assert len({record.record_id for record in records}) == len(ended)
-        await gw.idle()
-        assert taken(gw, "key_all", "parallel") == 0
-        assert len(gw.engine.requests) == len(ended) - 1
+        assert len(gw.engine.requests) == len(ended) - 1 + translated  # it was asked once what it does not have

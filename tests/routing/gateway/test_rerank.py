@@ -25,6 +25,19 @@ async def test_f15_a_ranking_is_answered_by_the_engine_and_counted_as_the_engine
         assert record.prompt_tokens == ranked["usage"]["prompt_tokens"] > 0
 
 
+async def test_f15_embeddings_are_counted_as_the_engine_counts_them_and_cuts_the_texts(tmp_path: Path) -> None:
+    async with real_rig(tmp_path, tiny.tiny_gguf(pooling="mean"), VECTORS, pooling="mean") as gw:
+        texts, cut = ["one two", "a b c"], 0
+        for text in texts:
+            asked = {"model": VECTORS, "content": text, "add_special": True}
+            cut += len((await gw.client.post("/tokenize", json=asked)).json()["tokens"])
+        answer = await gw.client.post("/v1/embeddings", json={"model": VECTORS, "input": texts})
+        assert answer.status_code == 200, answer.text
+        record = await gw.record(len(texts) + 1)
+        assert (record.endpoint, record.completion_tokens, record.estimated) == ("embeddings", None, False)
+        assert record.prompt_tokens == answer.json()["usage"]["prompt_tokens"] == cut > 0
+
+
 @pytest.mark.parametrize("name", ["prompt", "content"])
 async def test_a_text_is_cut_into_tokens_under_either_name_and_comes_back_whole(tmp_path: Path, name: str) -> None:
     async with real_rig(tmp_path, tiny.tiny_gguf(), TINY) as gw:
