@@ -36,7 +36,23 @@ def change(manifest: Manifest, card: RepoCard) -> Change:
     )
 
 
-def _differs(before: ManifestFile, now: RepoFile | None) -> bool:
+def carried(serves: Manifest, newest: str, left: Manifest) -> tuple[str, ...] | None:
+    """What the last look at a registry, which had the commit `newest`, still tells when `serves` has taken the place of `left`:
+    files of it that are others there. None: it tells nothing, so it has to be asked anew.
+
+    1. it is of that commit: none is
+    2. what it took the place of is: those in which the two differ
+    """
+    if not newest or serves.repository != left.repository:
+        return None
+    if serves.commit and same_commit(serves.commit, newest):  # 1
+        return ()
+    if left.commit and same_commit(left.commit, newest):  # 2
+        return tuple(file.path for file in serves.files if _differs(file, left.file(file.path)))
+    return None
+
+
+def _differs(before: ManifestFile, now: RepoFile | ManifestFile | None) -> bool:
     if now is None or now.size != before.size:  # 2
         return True
     if before.sha256 and now.sha256:

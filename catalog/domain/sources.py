@@ -18,6 +18,10 @@ MAX_ADDRESSES = 200
 PAGES = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 
 
+NEWEST = ("", "main")
+"""Revisions that stand for what a repository has newest."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FromRepository:
     """A repository of the registry. `revision` "": the newest."""

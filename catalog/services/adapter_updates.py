@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from catalog.domain.adapters import WEIGHTS, AdapterFacts, vet
-from catalog.domain.changes import Change, change
+from catalog.domain.changes import Change, carried, change
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.manifests import manifest_from_dict
 from catalog.domain.repository import FileSet, Format
@@ -63,9 +63,13 @@ def _note(adapter: Adapter, **values: Any) -> None:
     Adapter.objects.filter(pk=adapter.pk).update(**values, checked_at=Now())
 
 
-def settled(adapter: Adapter) -> None:
-    """It has other files now: what was found of those before is no news any more."""
-    Adapter.objects.filter(pk=adapter.pk).update(checked_at=None, newest="", changed=[], code="", message="")
+def settled(adapter: Adapter, version: Version | None) -> None:
+    """It is about to be this version: of the last look stays what it still tells, as `origins.settled`."""
+    told, left = None, adapter.version
+    if left is not None and version is not None and adapter.checked_at is not None and not adapter.code:
+        told = carried(manifest_from_dict(version.manifest), adapter.newest, manifest_from_dict(left.manifest))
+    values = {"checked_at": None, "newest": ""} if told is None else {}
+    Adapter.objects.filter(pk=adapter.pk).update(**values, changed=list(told or ()), code="", message="")
 
 
 def check_all(*, older_than: float, most: int = 20) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from django.db import transaction
+from django.utils import timezone
 
 from catalog.domain.adapters import AdapterFacts, vet
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.repository import Format
+from catalog.domain.sources import NEWEST
 from catalog.models import Adapter, Model, Profile
 from catalog.services import adapter_files, aliases, rows, versions, weights
 from catalog.services.served import checked_path
@@ -63,6 +65,8 @@ def add(
         row.size, row.facts = chosen.size, facts.as_dict()
         with transaction.atomic():  # an adapter that is refused (4) leaves no version to be fetched
             row.version = versions.make(seen, chosen, as_version(facts, chosen.size), actor=actor)
+            if revision in NEWEST:  # its origin was asked just now
+                row.newest, row.checked_at = seen.card.commit, timezone.now()
             return _add(row, actor)
     return _add(row, actor)
 

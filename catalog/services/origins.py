@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from catalog.domain.cards import RepoCard
-from catalog.domain.changes import Change, change, successor
+from catalog.domain.changes import Change, carried, change, successor
 from catalog.domain.columns import known_fields
 from catalog.domain.facts import ModelFacts
 from catalog.domain.manifests import Manifest, ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile, quantization
 from catalog.domain.tracing import checked, names
-from catalog.models import Model, Origin
+from catalog.models import Model, Origin, Version
 from catalog.services import events, registry, sources
 from catalog.services.registry import Seen
 from llmgw_site.lib.errors import Kind, Refused
@@ -43,7 +43,11 @@ class Known:
 
 def known(model: Model) -> Known | None:
     """The origin of a model, of its version or as it was found; None: nobody knows it."""
-    version = model.version
+    return _known(model, model.version)
+
+
+def _known(model: Model, version: Version | None) -> Known | None:
+    """As `known`, if it served this version; None: its own files."""
     if version is not None and version.registry:
         manifest = manifest_from_dict(version.manifest)
         return Known(repository=version.repository, commit=version.commit, manifest=manifest, given_by="version")
@@ -232,9 +236,24 @@ def needed(model: Model) -> Known:
     return origin
 
 
-def settled(model: Model) -> None:
-    """A model serves something else now: what was found of it is no news any more."""
-    Origin.objects.filter(model_id=model.pk).update(checked_at=None, newest="", changed=[], code="", message="")
+def settled(model: Model, version: Version | None) -> None:
+    """A model is about to serve this version, or (None) its own files, in the place of what it serves: of the last look stays what
+    it still tells (`catalog.domain.changes.carried`)."""
+    row, left, serves = Origin.objects.filter(model_id=model.pk).first(), known(model), _known(model, version)
+    if row is None:
+        return
+    told = None
+    if left is not None and serves is not None and row.checked_at is not None and not row.code:
+        told = carried(serves.manifest, row.newest, left.manifest)
+    values = {"checked_at": None, "newest": ""} if told is None else {}
+    Origin.objects.filter(pk=row.pk).update(**values, changed=list(told or ()), code="", message="")
+
+
+def fetched(model: Model, *, commit: str, asked_at: float) -> None:
+    """A new model serves the newest files of its origin, as the registry had them when it was asked (Unix seconds), unless it was asked
+    again since."""
+    values = {"newest": commit, "changed": [], "checked_at": datetime.fromtimestamp(asked_at, tz=UTC)}
+    Origin.objects.get_or_create(model_id=model.pk, defaults=values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,12 @@ ALL_ASKED_FOR = 5.0
 """The same, until all of them have said: one that has the weights and is quick is not to get all replicas of a model."""
 
 
+def asked_for(heard_every: float) -> float:
+    """ASKED_FOR, or what it takes until a node that no nudge reaches has been told of new weights and has looked: a heartbeat
+    comes each `heard_every` seconds, and the next at once with what it found."""
+    return max(ASKED_FOR, heard_every + ALL_ASKED_FOR)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lie:
     """What lies at a path. `size`: bytes; None: nothing that could be used."""
@@ -50,20 +56,20 @@ class Holding:
     lacks: frozenset[str] = frozenset()
 
 
-def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float) -> Holding:
+def holding(told: Mapping[str, Lie], sought: Iterable[Sought], now: float, most: float = ASKED_FOR) -> Holding:
     """What a node that tells what it has (`told`, by path) has of the weights that are sought. `now` infinite: nobody is
-    waited for.
+    waited for; `most`: as long as nobody is waited for longer (`asked_for`).
 
     1. at the path lies a folder, or a file of the right size: it has it. What is in a folder is not looked at
     2. something else lies there, or nothing: it lacks it, unless it is to fetch it
     3. it has not said yet: it lacks it until it does, so that a new model goes at once to where its weights lie; not
-       longer than ASKED_FOR, after which nothing is known
+       longer than `most`, after which nothing is known
     """
     has, lacks = set(), set()
     for item in sought:
         found = told.get(item.path)
         if found is None:  # 3
-            if item.fresh(now):
+            if item.fresh(now, most):
                 lacks.add(item.name)
         elif found.size is not None and (found.folder or found.size == item.size or not item.size):  # 1
             has.add(item.name)

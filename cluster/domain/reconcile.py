@@ -31,7 +31,8 @@ def reconcile(world: World, now: float) -> Plan:
        parked: those that are not ready
     3. more replicas than wanted: Stop the surplus, the least useful first. Lost and failed ones count for nothing; they
        are told to stop when enough others are ready, so a node that returns after its replicas were replaced has its
-       own stopped, and one that returns before keeps them. Of the failed ones while old replicas are being replaced, none
+       own stopped, and one that returns before keeps them. Of the failed ones while old replicas are being replaced, none;
+       nor an outdated one that loads and may serve by now, while nothing of the present definition does
     4. an old replica, outdated (profile or weights changed) or to move (see `moving.why_to_move`) or to restart, is
        replaced, one at a time and never below the wanted number of running ones if it can be helped:
        a. there is room for one more: Start the new one; when it is ready, case 3 stops the old one
@@ -40,8 +41,9 @@ def reconcile(world: World, now: float) -> Plan:
        In an update (`Standing.vetted`) a new one counts as ready, for case 3 and for the next to be replaced, when it has answered.
        c. neither: it stays as it is and serves, and Wait says so; a restart is given up. Nor is it replaced by what has
           failed for good: a change that cannot start stops no replica that serves
-       While room is made for one more, it waits for that. A restart in place begins with b. One that has failed and is
-       outdated or to restart is renewed in place, as long as replicas are missing
+       While room is made for one more, or replicas of the model leave some, it waits for that, and Wait says so. A restart
+       in place begins with b. One that has failed and is outdated or to restart is renewed in place, as long as replicas are
+       missing
     5. fewer replicas than wanted: Start one where `place` says, not where the same has failed for good; else Wait
     6. a replica that failed, or keeps coming back from failures, or whose node is not heard: Wait with the reason.
        Starting a dead engine again is the agent's work, not ours

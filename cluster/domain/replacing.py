@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from cluster.domain.draft import Draft
+from cluster.domain.eviction import NAMED
 from cluster.domain.feasible import Answer
 from cluster.domain.nowhere import FAILED_THERE
-from cluster.domain.place import NoPlace
+from cluster.domain.place import NoPlace, failed_there
 from cluster.domain.plan import SURGE, Remember, Renew, Wait, old, outdated, running
 from cluster.domain.refusals import Verdict, feasible
 from cluster.domain.restart import given_up
+from cluster.domain.room import holds_room
 from cluster.domain.shares import share_of
 from cluster.domain.starting import start
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.surplus import usefulness
 from cluster.domain.types import ModelView, NodeView, ProfileView, ReplicaView, Share
-from cluster.domain.waits import TO_MOVE, parked_words
+from cluster.domain.victims import stuck
+from cluster.domain.waits import ASKING_NODES, ROOM_COMES, TO_MOVE, parked_words
+from cluster.domain.within import place_within
 
 _READY = ReplicaState.READY
 
@@ -38,8 +42,15 @@ def replace(draft: Draft, model: ModelView) -> None:
         nowhere: NoPlace | None = None
         why = move or (f"{chosen.id} runs with an older profile" if outdated(model, chosen) else "")
         if (serving or move) and (why or not model.standing.in_place) and (move or not halted):
-            nowhere = start(draft, model, f"{why or f'{chosen.id} is to restart'}; ")
-            if nowhere is None or draft.board.claim_of(model.id) is not None:  # a
+            why = why or f"{chosen.id} is to restart"
+            nowhere = start(draft, model, f"{why}; ")
+            if nowhere is None:  # a
+                return
+            comes = _comes(draft, model, nowhere)
+            if serving and comes:
+                text = f"{why}; another starts beside it as soon as there is room: {comes}"
+                draft.waits.append(Wait(model_id=model.id, code=ROOM_COMES, message=text, replica_id=chosen.id))
+            if comes and (serving or draft.board.claim_of(model.id) is not None):
                 return
         if _renew(draft, model, chosen, nowhere):  # b
             return
@@ -52,6 +63,40 @@ def replace(draft: Draft, model: ModelView) -> None:
         missing = len(running(draft.board, model.id)) < model.target + beside
         if missing and (asked or outdated(model, replica)):
             _renew(draft, model, replica, None)
+
+
+def _comes(draft: Draft, model: ModelView, nowhere: NoPlace) -> str:
+    """What a second replica need only wait for, in words; empty: nothing of that kind, so that one that serves may have to stop.
+
+    1. room is kept for it, until those that hold it have gone
+    2. nodes are about to say whether they have the weights
+    3. replicas of the model itself leave, and there is a place once they have: room, or what a limit allows. Not those of a
+       node that is not heard, nor those that should have ended long ago
+    """
+    claim = draft.board.claim_of(model.id)
+    if claim is not None:  # 1
+        names = (node.name for share in claim.shares if (node := draft.board.node(share.node_id)) is not None)
+        return f"it is kept on node {', '.join(names)} until those that hold it have ended"
+    if nowhere.code == ASKING_NODES:  # 2
+        return nowhere.message
+    leaving = [item for item in draft.board.of_model(model.id) if _leaves(draft, item)]  # 3
+    if not leaving:
+        return ""
+    failed, mark = failed_there(draft.board, model), draft.board.mark()
+    for item in leaving:
+        draft.board.lift(item.id)
+    found = place_within(draft.placer, draft.ledger, model, failed=failed)
+    draft.board.back(mark)
+    names = (item.id for item in leaving[:NAMED])
+    return "" if isinstance(found, NoPlace) else f"{', '.join(names)} still finish{'es' if len(leaving) == 1 else ''}"
+
+
+def _leaves(draft: Draft, replica: ReplicaView) -> bool:
+    """Whether what a replica holds can be waited for."""
+    if replica.run or not holds_room(replica) or stuck(draft.board, replica, draft.now):
+        return False
+    nodes = [draft.board.node(node_id) for node_id in replica.node_ids]
+    return all(node is not None and node.state is NodeState.ONLINE for node in nodes)
 
 
 def _renew(draft: Draft, model: ModelView, replica: ReplicaView, nowhere: NoPlace | None) -> bool:

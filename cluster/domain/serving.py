@@ -165,19 +165,22 @@ Patience = WaitOn | Hopeless | InUse
 
 
 def patience(
-    code: str, *, never: Collection[str], coming: bool, since: Mapping[str, float], now: float, give_up: float, enough: float
+    code: str, *, never: Collection[str], coming: bool, since: Mapping[str, float], now: float, give_up: float, enough: float,
+    unsaid: bool = False,
 ) -> Patience:  # fmt: skip
     """Whether a job goes on waiting for a replica. `coming`: one is placed, or room is being made for it; `since`: what the
-    look before gave; `give_up`, `enough`: seconds that a reason must stand, for nodes may just be reporting in.
+    look before gave; `give_up`, `enough`: seconds that a reason must stand, for nodes may just be reporting in. `unsaid`: nodes
+    have not said yet whether they have its weights (`ModelView.unsaid`): one that no nudge reaches says it with its next heartbeat.
 
     1. parked: hopeless at once, nothing is tried any more
-    2. what no waiting mends, for `give_up`: hopeless
-    3. in use by others, for `enough`, and no replica is coming: it is in use
+    2. what no waiting mends, for `give_up` since nodes have said what they have: hopeless
+    3. in use by others, for `enough` since then, and no replica is coming: it is in use
     4. else go on; a code that changes begins to count anew
     """
     if code == "model_parked":  # 1
         return Hopeless()
     kind = "never" if code in never else "busy" if code in IN_USE and not coming else ""
+    kind = "" if unsaid else kind
     began = since.get(kind, now) if kind else now
     if kind == "never" and now - began > give_up:  # 2
         return Hopeless()

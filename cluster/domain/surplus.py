@@ -20,22 +20,49 @@ def surplus(draft: Draft, model: ModelView) -> None:
         ready = sum(item.state is _READY and model.trusts(item) for item in active if item not in replaced)
         enough = ready + len(replaced) - model.target
         order = sorted(replaced, key=lambda item: (item.state is _READY, not outdated(model, item), *_replaced(item)))
+        many = _many(len(active), model.target)
         for replica in order[: max(0, min(enough, len(active) - model.target))]:
-            draft.do(Stop(replica_id=replica.id, reason=_why_replaced(draft, replica)))
+            if ready or not _may_serve(model, replica, active):
+                why = _why_replaced(draft, model, replica, ready=ready, many=many)
+                draft.do(Stop(replica_id=replica.id, reason=why))
     elif len(active) > model.target:
+        many = _many(len(active), model.target)
         for replica in sorted(active, key=_taken_back)[: len(active) - model.target]:
-            few = model.target == 1
-            text = f"{len(active)} replica{'s run' if len(active) != 1 else ' runs'} and {model.target} {'is' if few else 'are'} wanted"
-            draft.do(Stop(replica_id=replica.id, reason=text))
+            draft.do(Stop(replica_id=replica.id, reason=many))
     _useless(draft, model)
 
 
-def _why_replaced(draft: Draft, replica: ReplicaView) -> str:
-    model = draft.board.model(replica.model_id)
+def _many(there: int, wanted: int) -> str:
+    return f"{there} replica{'s run' if there != 1 else ' runs'} and {wanted} {'is' if wanted == 1 else 'are'} wanted"
+
+
+def _may_serve(model: ModelView, replica: ReplicaView, active: list[ReplicaView]) -> bool:
+    """Whether an outdated replica that loads for the first time may be serving already, unheard: routers on its node know before
+    controllers do. Who was answered for an adapter and adds the next would lose the first. So it goes when it is known to be
+    ready, and then the one before it goes, or has failed; where nothing serves there is nothing to lose.
+    """
+    loads = replica.state is ReplicaState.STARTING and not replica.failures
+    return loads and outdated(model, replica) and any(item.state is _READY for item in active)
+
+
+def _why_replaced(draft: Draft, model: ModelView, replica: ReplicaView, *, ready: int, many: str) -> str:
+    """Why one goes that was to be replaced. `ready`: those of the present definition that serve; `many`: how many there are.
+
+    1. it was to leave its place, or to restart
+    2. it was not ready yet, as what it was started as was changed already
+    3. one of the present definition serves
+    4. none does: the model was changed again, or wants fewer
+    """
     why = draft.board.to_move(replica)
-    if not why and model is not None and model.restarts(replica) and not outdated(model, replica):
+    if not why and model.restarts(replica) and not outdated(model, replica):
         why = "it was to restart"
-    return f"{why}, and another replica is ready" if why else "one with the changed profile has taken its place"
+    if why:  # 1
+        return f"{why}, and another replica is ready"
+    if replica.state is not _READY:  # 2
+        return "the profile or the weights changed before it was ready"
+    if ready:  # 3
+        return "one with the changed profile has taken its place"
+    return f"{many}, and of those from before the last change the oldest goes first"  # 4
 
 
 def _useless(draft: Draft, model: ModelView) -> None:

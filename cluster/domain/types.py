@@ -128,7 +128,8 @@ class ModelView:
     provider_enabled: bool = True
     weights: str = ""  # name of its weights, as nodes report those they have
     weights_size: int = 0
-    asking: bool = False  # nodes are being asked whether they have them, and some have not said yet
+    asking: bool = False  # nodes are being asked whether they have them, some have not said yet, and it waits for them
+    unsaid: bool = False  # some have not said yet, whether it waits for them or not
 
     @property
     def limit(self) -> int:

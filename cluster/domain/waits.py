@@ -15,6 +15,8 @@ ASKING_NODES = "asking_nodes"
 """Code of a new model of which nodes are about to say whether they have its weights."""
 TO_MOVE = "waiting_to_move"
 """Code of a replica that is to leave its place and has no other yet."""
+ROOM_COMES = "room_comes"
+"""Code of a replica that serves and whose successor waits for room that others are leaving: nothing stops meanwhile."""
 TAKEN = "room was taken of "
 """How the words begin of a model that gave way to another."""
 SHOW_AFTER = 15.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -99,7 +99,7 @@ def picture(now: float | None = None, *, waits: bool = True) -> tuple[World, Map
     lies, sizes = Holdings([sought(item) for item in catalogue], now if waits else math.inf), measured()
     nodes = tuple(node_view(node, setup, listening, now, held, lies.of(node)) for node in node_rows())
     models = tuple(
-        _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id), lies.unsaid)
+        _model_view(item, serves, sizes, standings.get(item.model_id), used.get(item.model_id), lies)
         for item in catalogue
     )
     claims = tuple(
@@ -137,16 +137,18 @@ def _model_view(
     sizes: Mapping[str, Measured],
     standing: ModelStanding | None,
     used: float | None = None,
-    unsaid: Collection[str] = (),
+    lies: Holdings | None = None,
 ) -> ModelView:
     """`sizes`: measured memory by digest. `used`: when its replicas were last used; a request that waits for it counts too.
-    `unsaid`: weights of which nodes are about to say whether they have them."""
+    `lies`: what nodes say of weights, once all were looked at."""
     profiles = []
     for profile in model.profiles:
         serve = serves[profile.profile_id] = serve_of(model, profile)
         profiles.append(profile_view(model, profile, serve, sizes))
     on_demand = model.replicas == 0 and bool(model.max_replicas)
     klass = model.priority_class or ("opportunistic" if on_demand else "standard")
+    weights = sought(model).name
+    unsaid = lies is not None and weights in lies.unsaid
     return ModelView(
         id=model.model_id,
         name=model.name,
@@ -160,9 +162,10 @@ def _model_view(
         profiles=tuple(profiles),
         external=model.external,
         provider_enabled=model.provider_enabled,
-        weights=sought(model).name,
+        weights=weights,
         weights_size=model.weights_size or 0,
-        asking=sought(model).name in unsaid,
+        asking=unsaid and lies is not None and weights in lies.awaited,
+        unsaid=unsaid,
     )
 
 

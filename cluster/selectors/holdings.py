@@ -17,7 +17,7 @@ from django.db import connection
 
 from catalog.domain.manifests import VERSION
 from catalog.domain.types import ModelView
-from cluster.domain.holdings import ALL_ASKED_FOR, Holding, Lie, Sought, holding
+from cluster.domain.holdings import ALL_ASKED_FOR, Holding, Lie, Sought, asked_for, holding
 from cluster.models import Node
 
 _AT_ONCE = 500
@@ -70,14 +70,17 @@ class Holdings:
     def __init__(self, models: Iterable[Sought], now: float) -> None:
         global _last_basis
         self._sought = tuple(sorted((item for item in models if item.path), key=lambda item: item.name))
-        self._now = now
-        basis = tuple((item.path, item.size, item.fresh(now)) for item in self._sought)
+        self._now, self._most = now, asked_for(settings.CONFIG.heartbeat)
+        fresh = {item.name for item in self._sought if item.fresh(now, self._most)}
+        basis = tuple((item.path, item.size, item.name in fresh) for item in self._sought)
         self._basis = _last_basis = _last_basis if _last_basis == basis else basis  # so that it is compared at a glance
         self._read = False
-        self._new = [item for item in self._sought if item.fresh(now, ALL_ASKED_FOR)]
+        self._new = [item for item in self._sought if item.name in fresh]
         self.unsaid: set[str] = set()
         """Names of new weights of which a node that is heard, and was looked at here (`of`), has not said yet whether it has
         them."""
+        self.awaited = {item.name for item in self._new if item.fresh(now, ALL_ASKED_FOR)}
+        """Names of those that are so new that what is not said yet is waited for."""
 
     def of(self, node: Told) -> Holding | None:
         """None: the node tells nothing. Some queries where a report is new, else none."""
@@ -92,7 +95,7 @@ class Holdings:
             return None  # taken out at this moment
         basis, found = kept[1].made
         if basis is not self._basis:
-            found = holding(kept[1].told, self._sought, self._now)
+            found = holding(kept[1].told, self._sought, self._now, self._most)
             kept[1].made = self._basis, found
         if self._new and self._heard(node):
             self.unsaid |= {item.name for item in self._new if item.path not in kept[1].told}

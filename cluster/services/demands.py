@@ -14,7 +14,7 @@ from cluster.domain.demand import Found, Stage, Verdict
 from cluster.domain.explain import public_words
 from cluster.domain.plan import Plan, Wait
 from cluster.domain.types import ModelView, World
-from cluster.domain.waits import ASKING_NODES, WAITING_FOR_TURN, parked_words
+from cluster.domain.waits import ASKING_NODES, ROOM_COMES, WAITING_FOR_TURN, parked_words
 from cluster.models import ModelStanding
 from cluster.selectors.model import model_view, replicas_now
 from cluster.services.locks import plan_lock
@@ -91,7 +91,7 @@ def looked(*, world: World, plan: Plan, now: float) -> None:
         model = world.model(wait.model_id)
         if model is not None and model.target:
             known = reasons.get(model.id)
-            if wait.code in (WAITING_FOR_TURN, ASKING_NODES):  # who waits for it may go on waiting
+            if wait.code in (WAITING_FOR_TURN, ASKING_NODES, ROOM_COMES):  # who waits for it may go on waiting
                 continue
             if known is None or (known.replica_id and not wait.replica_id):
                 reasons[model.id] = wait

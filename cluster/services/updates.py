@@ -73,7 +73,7 @@ def swap(*, actor: str, model: Model, version: Version, before: dict[str, Any], 
             "weights_size": version.size, "facts": version.facts,
         }  # fmt: skip
         _vet(row, ())
-        origins.settled(row)
+        origins.settled(row, version)
         return rows.change(
             row, changes, actor=actor, kind="model_updated", message=f"model {row.name} serves {version.name}", why=why
         )
@@ -89,7 +89,7 @@ def swap_back(*, actor: str, model: Model, version_id: str, before: dict[str, An
         for name in ("version", "previous"):
             changes[name] = Version.objects.filter(id=before[name]).first() if before[name] else None
         _vet(row, None)
-        origins.settled(row)
+        origins.settled(row, changes["version"])
         rows.change(
             row,
             changes,
@@ -146,7 +146,7 @@ def _change_adapter(
     row: Adapter, changes: dict[str, Any], *, actor: str, vetted: tuple[str, ...] | None, message: str, why: str
 ) -> None:
     _vet(row.model, vetted)
-    adapter_updates.settled(row)
+    adapter_updates.settled(row, changes["version"])
     rows.change(row, changes, actor=actor, kind="adapter_updated", message=message, why=why)
 
 

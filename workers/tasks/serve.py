@@ -41,7 +41,8 @@ CONTEXT, SLOTS = 4096, 2
 ATTEMPTS = 3
 """Starts of an engine after which the job gives up; the node goes on trying."""
 GIVE_UP = 20.0
-"""Seconds that "no node can ever run it" must stand before the job believes it: nodes may just be reporting in."""
+"""Seconds that "no node can ever run it" must stand before the job believes it: nodes may just be reporting in. They count from
+when nodes have said whether they have the weights, at most a heartbeat and some (`cluster.domain.holdings.asked_for`)."""
 ENOUGH = 30.0
 """Seconds that others must have used what it needs until the job ends as `waiting`."""
 NEVER = UNFIT | {"no_weights_now"}
@@ -163,8 +164,8 @@ def wait(context: Context) -> Piece:
     now = selectors.database_now()
     world = selectors.world(now)
     _, statuses = selectors.statuses(world, now)
-    status = statuses.get(model_id)
-    if status is None or not status.enabled:
+    status, view = statuses.get(model_id), world.model(model_id)
+    if status is None or view is None or not status.enabled:
         what = "was removed" if status is None else "was disabled"
         raise Refused(Kind.CONFLICT, "model_not_wanted", f"the model {what} while the job waited for it")
     if status.code == "model_at_rest":
@@ -185,7 +186,8 @@ def wait(context: Context) -> Piece:
         smoke.prepare(name=_key_name(context.job), model=status.name)
     coming = bool(rows) or any(claim.model_id == model_id for claim in world.claims)
     then = patience(
-        status.code, never=NEVER, coming=coming, since=context.data.get("since", {}), now=now, give_up=GIVE_UP, enough=ENOUGH
+        status.code, never=NEVER, coming=coming, since=context.data.get("since", {}), now=now, give_up=GIVE_UP, enough=ENOUGH,
+        unsaid=view.unsaid,
     )  # fmt: skip
     if isinstance(then, Hopeless):
         raise Refused(Kind.UNAVAILABLE, status.code, status.reason)

@@ -21,7 +21,7 @@ from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.manifests import ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile
 from catalog.domain.sources import FromAddresses, FromRepository
-from catalog.services import served, sources, versions
+from catalog.services import origins, served, sources, versions
 from catalog.services.registry import Seen
 from cluster import selectors
 from cluster.domain import serving
@@ -96,7 +96,9 @@ def registry(context: Context) -> Piece:
     count = len(seen.card.files)
     plain = "1 file" if count == 1 else f"{count} files"
     where = f"{seen.card.id} at {seen.card.commit[:12]}" if seen.card.commit else plain
-    data = {"repository": seen.card.id if seen.card.commit else "", "commit": seen.card.commit}
+    data: dict[str, Any] = {"repository": seen.card.id if seen.card.commit else "", "commit": seen.card.commit}
+    if seen.card.commit and isinstance(source, FromRepository) and source.revision in words.NEWEST:
+        data["asked_at"] = selectors.database_now()
     return Piece(done=True, detail=f"{where}: {sets}{' and more' if len(found) > 12 else ''}", data=data)
 
 
@@ -248,6 +250,9 @@ def catalogue(context: Context) -> Piece:
         profile=first,
         further=others,
     )
+    asked = job.found("registry")
+    if asked.get("asked_at"):
+        origins.fetched(model, commit=asked["commit"], asked_at=asked["asked_at"])
     ways = f"{1 + len(others)} ways" if others else "one way"
     return Piece(done=True, detail=f"{name} added with {ways}", data={"model_id": model.pk, "added": True})
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from catalog.domain.cards import RepoCard
-from catalog.domain.changes import change, successor
+from catalog.domain.changes import carried, change, successor
 from catalog.domain.manifests import Manifest, ManifestFile
 from catalog.domain.repository import Format, RepoFile, file_sets
 from llmgw_site.lib.errors import Refused
@@ -26,6 +28,25 @@ def card(*files: RepoFile, commit: str = NEW) -> RepoCard:
 
 
 WEIGHTS = ManifestFile(path="m-Q8_0.gguf", size=10, sha256=SHA)
+
+
+@pytest.mark.parametrize(
+    ("serves", "newest", "left", "told"),
+    [
+        (NEW, NEW, OLD, ()),  # an update
+        (NEW, NEW[:12], OLD, ()),
+        (OLD, NEW, NEW, ("m-Q8_0.gguf",)),  # and its way back
+        (OLD, "c" * 40, NEW, None),  # it has moved on since
+        (OLD, "", NEW, None),  # it was never asked
+    ],
+)
+def test_what_a_look_still_tells_when_something_else_is_served(
+    serves: str, newest: str, left: str, told: tuple[str, ...] | None
+) -> None:
+    files = {OLD: WEIGHTS, NEW: ManifestFile(path="m-Q8_0.gguf", size=11, sha256=OTHER)}
+    now, before = manifest(files[serves], commit=serves), manifest(files[left], commit=left)
+    assert carried(now, newest, before) == told
+    assert carried(replace(now, repository="o/other"), newest, before) is None
 
 
 def test_the_same_commit_is_no_change_even_shortened() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.domain.holdings import ASKED_FOR, Holding, Lie, Sought, holding
+from cluster.domain.holdings import ASKED_FOR, Holding, Lie, Sought, asked_for, holding
 
 NOW = 1000.0
 OLD = NOW - ASKED_FOR
@@ -32,6 +32,15 @@ def test_what_a_node_tells_of_a_path(found: Lie | None, size: int, changed_at: f
     sought = Sought(path="/m", size=size, changed_at=changed_at)
     made = holding({} if found is None else {"/m": found}, [sought], NOW)
     assert (sought.name in made.has, sought.name in made.lacks) == (has, lacks)
+
+
+def test_a_node_that_no_nudge_reaches_is_waited_for_until_its_heartbeat() -> None:
+    sought = Sought(path="/m", size=5, changed_at=NOW - 70.0)
+    assert asked_for(1.0) == ASKED_FOR
+    assert [holding({}, [sought], NOW, asked_for(every)).lacks != frozenset() for every in (30.0, 70.0)] == [
+        False,
+        True,
+    ]
 
 
 def test_a_version_is_never_lacked_for_the_node_fetches_it() -> None:

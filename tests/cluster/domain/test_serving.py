@@ -138,8 +138,9 @@ def test_an_architecture_is_unknown_where_every_build_says_so(builds: list[Build
 NEVER = {"engine_missing"}
 
 
-def look(code: str, since: Any = None, *, now: float = 100.0, coming: bool = False) -> serving.Patience:
-    return serving.patience(code, never=NEVER, coming=coming, since=since or {}, now=now, give_up=20, enough=30)
+def look(code: str, since: Any = None, *, now: float = 100.0, **more: Any) -> serving.Patience:
+    values = {"never": NEVER, "coming": False, "give_up": 20, "enough": 30, **more}
+    return serving.patience(code, since=since or {}, now=now, **values)
 
 
 def test_case_1_a_parked_model_ends_the_wait_at_once() -> None:
@@ -151,6 +152,13 @@ def test_case_2_what_no_waiting_mends_ends_it_after_a_while() -> None:
     assert look("engine_missing", {"never": 100.0}, now=120.0) == WaitOn({"never": 100.0})
     assert look("engine_missing", {"never": 100.0}, now=120.1) == Hopeless()
     assert look("", {"never": 100.0}, now=130.0) == WaitOn({})
+
+
+@pytest.mark.parametrize("code", ["engine_missing", "no_card_memory_now"])
+def test_cases_2_and_3_count_from_when_nodes_have_said_what_they_have(code: str) -> None:
+    assert look(code, {"never": 100.0, "busy": 100.0}, now=140.0, unsaid=True) == WaitOn({})
+    assert isinstance(look(code, {}, now=141.0), WaitOn)
+    assert look("model_parked", unsaid=True) == Hopeless()
 
 
 def test_case_3_cards_that_others_use_end_it_as_in_use_unless_something_is_coming() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from catalog.models import ApiKey, Model
 from catalog.services import served
 from cluster.models import Job, JobStep, Replica
 from cluster.services import jobs as rows
+from cluster.wire import WeightsReport
 from tests import tiny
 from tests.cluster.rows import Machine, report, tick
 from workers import jobs, smoke
@@ -187,6 +190,21 @@ def test_a_model_that_no_node_can_ever_run_is_given_up_after_a_while(
     monkeypatch.setattr(serve, "GIVE_UP", -1.0)
     job = run(job)
     assert (job.state, step(job, "wait").data["code"]) == ("failed", "engine_missing")
+
+
+def test_nodes_that_no_nudge_reaches_are_waited_for_until_they_have_said_what_they_have(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say it with their next heartbeat, 30 s later at most; a model waits for the word of all for five."""
+    machine = Machine()
+    machine.heartbeat(weights_mark="x", weights=())
+    job = run(opened(path=str(gguf)))
+    Model.objects.update(updated_at=timezone.now() - timedelta(seconds=25))
+    monkeypatch.setattr(serve, "GIVE_UP", -1.0)
+    assert run(job).state == "running"
+    assert "it does not say that it has" in step(job, "wait").detail
+    machine.heartbeat(weights_mark="y", weights=(WeightsReport(path=str(gguf)),))
+    assert (run(job).state, job.code) == ("failed", "no_weights_now")
 
 
 def test_a_key_of_an_interrupted_smoke_test_is_revoked_at_the_end(gguf: Path) -> None:

@@ -15,7 +15,7 @@ from django.test import Client
 from django.utils import timezone
 
 from catalog.models import Model, Version
-from catalog.services import mirror, served, versions
+from catalog.services import mirror, origins, served, versions
 from cluster.domain.fetching import FetchReport
 from cluster.domain.modules import ModuleReport
 from cluster.models import Job, JobStep, Replica
@@ -95,6 +95,20 @@ def test_a_repository_becomes_a_model_that_is_fetched_and_placed(stocked_hub: Hu
     assert "on processor (llama.cpp)" in step(job, "plan").detail
     tick()
     assert Replica.objects.filter(model=model).count() == 1
+
+
+@pytest.mark.parametrize("at", ["", "@main", "@head"])
+def test_what_the_origin_said_of_the_newest_files_is_known_of_the_new_model(
+    stocked_hub: Hub, machine: Machine, at: str
+) -> None:
+    """Of a commit that somebody names nobody knows whether it is the newest."""
+    head = stocked_hub.repos["org/tiny-GGUF"].head
+    job = run(opened(f"org/tiny-GGUF{at.replace('head', head)}", quantization="F16"))
+    whole(machine, Version.objects.get())
+    run(job)
+    (told,) = origins.standings()
+    known = at != "@head"
+    assert (told["checked_at"] is not None, told["newest"], told["changed"]) == (known, head if known else "", [])
 
 
 def test_the_repository_is_asked_no_more_once_the_weights_are_wanted(stocked_hub: Hub, machine: Machine) -> None:

@@ -351,6 +351,19 @@ def test_the_beat_asks_what_was_not_asked_in_time_and_nothing_where_it_is_off(
         assert sum(item["path"].startswith("/api/models/") for item in stocked_hub.seen) == times
 
 
+def test_what_an_update_was_told_stays_known_when_it_is_done_and_when_it_is_taken_back(
+    site: Site, answers: list[Any]
+) -> None:
+    job, new = until_swapped(site)
+    (told,) = origins.standings()
+    assert (told["checked_at"] is not None, told["newest"], told["changed"]) == (True, new.commit, [])
+    rows.cancel(job_id=job.id, actor=ACTOR)
+    run(job)
+    (told,) = origins.standings()
+    assert (told["checked_at"] is not None, told["newest"], told["changed"]) == (True, new.commit, ["m-Q8_0.gguf"])
+    assert origins.check_all(older_than=3600) == (), "it was asked just now"
+
+
 def test_check_all_asks_each_model_once_in_its_time(site: Site) -> None:
     assert origins.check_all(older_than=3600) == ()
     commit = site.changes()

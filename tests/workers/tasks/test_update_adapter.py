@@ -279,6 +279,7 @@ def test_the_beat_and_the_list_name_adapters_that_changed(site: Site) -> None:
     asked.check()
     (told,) = adapter_updates.standings()[site.model.pk]
     assert (told["checked_at"] is not None, told["changed"], told["repository"]) == (True, [], REPO)
+    assert told["newest"] == site.first.commit
     commit = site.changes()
     assert adapter_updates.check_all(older_than=3600) == (), "it was asked just now"
     assert adapter_updates.check_all(older_than=-1) == ("calm",)
