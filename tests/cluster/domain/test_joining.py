@@ -47,10 +47,9 @@ def test_a_damaged_token_is_refused(data: st.DataObject) -> None:
     assert refused.value.code == "join_token_damaged"
 
 
-@pytest.mark.parametrize("last", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/=")
-def test_the_last_character_counts_too(last: str) -> None:
+def test_the_last_character_counts_too() -> None:
     text = format_token(TOKEN)
-    if last != text[-1]:
+    for last in set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/=") - {text[-1]}:
         with pytest.raises(Refused):
             parse_token(text[:-1] + last)
 

@@ -145,7 +145,9 @@ class Town:
             self.after_a_look()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.prove), pytest.param(2, marks=pytest.mark.prove)]
+)
 def test_no_schedule_of_late_reconcilers_does_harm(seed: int) -> None:
     town = Town(seed)
     assert at_once(town.planner(0), town.planner(1), town.work, town.people) == []

@@ -15,6 +15,7 @@ from llmgw_site.cli.client import read_env_file
 from llmgw_site.lib.config import load
 from llmgw_site.lib.errors import Refused
 from llmgw_site.up import http, quickstart
+from llmgw_site.up.supervisor import Supervisor
 
 SECRETS = {
     "admin_user": "admin",
@@ -99,6 +100,21 @@ def test_a_parked_model_is_told_with_its_cause_and_waited_for_no_longer(
     guide = quickstart.Quickstart(load({"LLMGW_DATA": str(tmp_path)}), SECRETS, terminal)  # type: ignore[arg-type]
     assert asyncio.run(asyncio.wait_for(guide.until_answered(), 20)) is None
     assert told == ["the file is broken"]
+
+
+def test_weights_that_are_not_there_leave_a_console_to_mend_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load({"LLMGW_DATA": str(tmp_path), "LLMGW_QUICKSTART_WEIGHTS": str(tmp_path / "none.gguf")})
+    monkeypatch.setattr(http, "call", lambda where, method, path, **_: http.Answer(200, {"results": []}))
+    monkeypatch.setattr(Supervisor, "_has", lambda *_: True)
+    told: list[str] = []
+    terminal = SimpleNamespace(say=told.append, waiting=told.append, block=told.append)
+    asyncio.run(Supervisor(config, terminal, keep_engines=False)._announce(SECRETS))  # type: ignore[arg-type]
+    why, rest = told
+    assert "LLMGW_QUICKSTART=0" in why
+    assert rest.startswith(
+        "llmgw runs, but its model does not. Console: http://127.0.0.1:8800/ as admin / it's a $PASSWORD"
+    )
+    assert not quickstart.env_path(config).exists()
 
 
 def test_what_a_job_waits_for_is_its_running_step_or_the_one_to_come() -> None:

@@ -30,9 +30,21 @@ def broken(outcome: Outcome) -> str:
     return f"llmgw simulate --seed {outcome.case.seed}\n{told}" if outcome.violations else ""
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_no_rule_is_broken_on_fleets_by_chance(part: int) -> None:
-    for seed in seeds(part * ORDINARY // 4, ORDINARY // 4):
+def test_no_rule_is_broken_on_fleets_by_chance_which_reach_what_they_are_to_prove() -> None:
+    ops: set[str] = set()
+    codes: set[str] = set()
+    for seed in seeds(0, ORDINARY // 2):
+        run = simulate(random_case(seed))
+        assert broken(run) == ""
+        ops |= run.figures.ops.keys()
+        codes |= run.figures.waits.keys()
+    if "SIM_SEED" not in os.environ:
+        assert ops >= {"start", "stop", "remove", "renew", "remember", "grown", "preempted", "keep"}
+        assert codes >= {"no_room_now", "node_offline", "model_parked"}
+
+
+def test_no_rule_is_broken_on_further_fleets_by_chance() -> None:
+    for seed in seeds(ORDINARY // 2, ORDINARY // 2):
         assert broken(simulate(random_case(seed))) == ""
 
 
@@ -46,7 +58,7 @@ def test_no_rule_is_broken_on_many_fleets_by_chance(part: int) -> None:
 
 def test_no_rule_is_broken_where_models_crowd_on_few_nodes() -> None:
     """Who gives way to whom is decided there at each look: classes, guarantees and load pull in different directions."""
-    for seed in seeds(0, 8):
+    for seed in seeds(0, 4):
         assert broken(simulate(random_case(seed, nodes=5, models=20))) == ""
 
 
@@ -91,7 +103,7 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
             capture_output=True,
             timeout=240,
         ).stdout
-        for seed in ("1", "2", "77")
+        for seed in ("1", "77")
     }
     assert len(told) == 1
 
@@ -112,14 +124,3 @@ def test_the_fleets_by_chance_are_of_all_kinds() -> None:
     kinds = {item.kind for case in cases for item in case.happenings}
     assert kinds >= {"node_off", "node_on", "node_drain", "card_bad", "foreign", "model_add", "model_drop"}
     assert kinds >= {"model_change", "profile_change", "model_retry", "model_restart"}
-
-
-def test_the_runs_reach_what_they_are_to_prove() -> None:
-    ops: set[str] = set()
-    codes: set[str] = set()
-    for seed in range(ORDINARY // 2):
-        figures = simulate(random_case(seed)).figures
-        ops |= figures.ops.keys()
-        codes |= figures.waits.keys()
-    assert ops >= {"start", "stop", "remove", "renew", "remember", "grown", "preempted", "keep"}
-    assert codes >= {"no_room_now", "node_offline", "model_parked"}

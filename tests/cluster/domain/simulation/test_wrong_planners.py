@@ -97,9 +97,6 @@ def one_fewer(board: Any, model_id: str) -> Sequence[ReplicaView]:
 
 WRONG: list[tuple[str, str, Callable[[Patch], Any]]] = [
     ("guarantees protect nobody", "guarantee_broken", lambda patch: patch.setattr(Ledger, "protects", lambda *_: False)),
-    ("what is borrowed is taken back without end", "class_inversion", lambda patch: patch.setattr(
-        Ledger, "within_guarantee", lambda *_, **__: True
-    )),
     ("limits stop nobody", "limit_broken", lambda patch: patch.setattr(Ledger, "over_limit", lambda *_, **__: "")),
     ("every class gives way", "class_inversion", lambda patch: patch.setattr(victims, "model_ground", anybody)),
     ("nobody gives way", "starved", lambda patch: patch.setattr(starting, "make_room", lambda *_, **__: None)),
@@ -137,8 +134,14 @@ def test_a_wrong_scheduler_is_found_out(rule: str, spoil: Callable[[Patch], Any]
 def test_a_scheduler_that_takes_the_same_room_back_and_forth_is_found_out(monkeypatch: Patch) -> None:
     """As if all that anybody borrowed could be had back at any moment. Fleets of which thirds take room are among these."""
     monkeypatch.setattr(Ledger, "within_guarantee", lambda *_, **__: True)
-    cases = (random_case(seed) for seed in range(FLEETS))
-    assert any("gives it back now" in item.text for case in cases for item in simulate(case).violations)
+    missing = {"rule", "text"}
+    for seed in range(FLEETS):
+        for item in simulate(random_case(seed)).violations:
+            missing -= {"rule"} if item.rule == "class_inversion" else set()
+            missing -= {"text"} if "gives it back now" in item.text else set()
+        if not missing:
+            break
+    assert not missing
 
 
 @pytest.mark.prove
