@@ -19,11 +19,16 @@ fi
 
 status=0
 echo "==> SQLite"
-# one worker more than cores: it computes while others wait. Groups, the largest first, begin before what is in none.
+# one worker more than cores: it computes while two chains of running stacks, which begin first, also wait
+again_files=$(mktemp)
+trap 'rm -f "$again_files"' EXIT
+[ "$#" = 0 ] && export DATABASE_TESTS="$again_files"
 "${pytest[@]}" -n "$((jobs + 1))" -m "not prove" "$@" || status=$?
+unset DATABASE_TESTS
 [ "$status" = 5 ] && status=0 # 5: none of the tests that were asked for is of this part
 echo "==> PostgreSQL"
 again=0
+[ "$#" = 0 ] && mapfile -t files <"$again_files" && set -- "${files[@]}" # none, where that came to no list: all
 .venv/bin/python -m tests.postgres -- "${pytest[@]}" -n "$jobs" -m "django_db and not any_database and not prove" "$@" || again=$?
 [ "$again" = 5 ] && again=0 # none of the tests that were asked for opens the database
 [ -n "$left_out" ] && loud "$left_out"

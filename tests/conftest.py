@@ -22,15 +22,28 @@ settings.register_profile("ci", max_examples=100, deadline=None, print_blob=True
 settings.register_profile("prove", max_examples=5000, deadline=None, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
-pytest_plugins = ["tests.stack", "tests.hub.stocked"]
+pytest_plugins = ["tests.hub.stocked"]
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "live_server", "admin_client", "admin_user"}
 ANY_DATABASE = (
     "tests/arch/", "tests/admin/", "tests/api/test_permissions.py", "tests/api/test_schema.py",
     "tests/api/test_schema_fuzz.py", "tests/cluster/admin/", "tests/llmgw_site/cli/", "tests/llmgw_site/console/",
+    "tests/workers/test_celery.py",
 )  # fmt: skip
 """Who may come in, the pages, and the command line, a client of the API: what they ask the database is asked by the tests
-of the API, the services and the selectors as well, and those run on both."""
+of the API, the services and the selectors as well, and those run on both. Workers on PostgreSQL are those of the running cluster."""
+CHAINS = (("up", "three"), ("cluster", "stack"))
+"""Tests of running stacks, by the name in their mark `live`: those of a chain run one after the other on one worker, in this
+order, and the next worker computes meanwhile. Three at once would wait for each other's start and leave a core idle then."""
+EARLY = (
+    "tests/arch/test_permissions.py", "tests/arch/test_wheel.py", "tests/api/test_schema_fuzz.py", "tests/bench/",
+    "tests/cluster/domain/simulation/", "tests/cluster/services/test_stale_plans.py", "tests/cluster/services/test_stalls.py",
+    "tests/cluster/test_migrations.py", "tests/catalog/test_migrations.py", "tests/routing/gateway/test_soak.py",
+    "tests/sim/", "tests/workers/agent/test_agent.py", "tests/workers/agent/test_fetching.py", "tests/workers/test_celery.py",
+)  # fmt: skip
+"""What takes seconds begins early, so that no worker is alone with it at the end."""
+DATABASE_TESTS = "DATABASE_TESTS"
+"""Names a file for the names of the files with tests that run once more on PostgreSQL: no others need be collected there."""
 PROVE_WITHIN = 3000
 """Seconds for one test of long counts, whoever runs it and beside what; `make prove` gives as much to all of its tests."""
 MARK = "LLMGW_TEST_RUN"
@@ -51,10 +64,23 @@ def _compile_once(folder: Path) -> None:
         sys.dont_write_bytecode = False
 
 
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    """What begins first, for a sort that leaves all else as it was mixed."""
+    if mark := item.get_closest_marker("live"):
+        return 0, [name for chain in CHAINS for name in chain].index(mark.args[0])
+    return (1 if item.nodeid.startswith(EARLY) else 2), 0
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks that nobody can forget: `django_db` for what opens the database, `any_database` for what needs no second one,
-    `property` for what hypothesis drives, and the time that long counts take, which is no hang."""
+    `property` for what hypothesis drives, the time that long counts take, which is no hang, and who keeps to one worker. Long
+    counts keep to their own stack alone: there are more of them than two workers could do one after the other."""
+    chains = {name: "-".join(chain) for chain in CHAINS for name in chain}
     for item in items:
+        if live := item.get_closest_marker("live"):
+            name = live.args[0]
+            item.add_marker(pytest.mark.xdist_group(name if item.get_closest_marker("prove") else chains[name]))
         if item.get_closest_marker("prove") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROVE_WITHIN))
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -63,6 +89,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.django_db)
         if item.nodeid.startswith(ANY_DATABASE):
             item.add_marker(pytest.mark.any_database)
+    items.sort(key=_turn)
+    if (told := os.environ.get(DATABASE_TESTS)) and os.environ.get("PYTEST_XDIST_WORKER") == "gw0":
+        again = {str(item.path) for item in items if item.get_closest_marker("django_db") and not _only_here(item)}
+        Path(told).write_text("\n".join(sorted(again)))
+
+
+def _only_here(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("any_database") or item.get_closest_marker("prove"))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

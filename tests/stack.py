@@ -1,7 +1,7 @@
 """The whole of llmgw for end-to-end tests: a real `llmgw up` on a folder and ports of its own, serving a tiny real model.
 
-`stack` is shared by the tests of one worker and must be whole again when a test ends; `fresh_stack` is a test's own, not
-started yet. Every test of them is `slow`, and pytest-xdist keeps those of `stack` on one worker (`--dist loadgroup`).
+`stack` is shared by the tests of a folder, whose conftest imports the fixtures, and must be whole again when a test ends;
+it ends with the last of them. `fresh_stack` is a test's own, not started yet. Every test of them is `slow` and `live`.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def fresh_stack() -> Iterator[Stack]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_stack() -> Iterator[Stack]:
     folder = Path(tempfile.mkdtemp(prefix="llmgw-up-"))
     stack = Stack(folder / "d")
@@ -248,7 +248,7 @@ def shared_stack() -> Iterator[Stack]:
 
 @pytest.fixture
 def stack(shared_stack: Stack) -> Iterator[Stack]:
-    """The worker's stack, whole before the test and after it."""
+    """The folder's stack, whole before the test and after it."""
     if not shared_stack.left_whole:
         wait_for(shared_stack.whole, seconds=fair(30), what=f"the stack to be whole: {shared_stack.tail()}", every=0.2)
     shared_stack.left_whole = False
@@ -259,7 +259,7 @@ def stack(shared_stack: Stack) -> Iterator[Stack]:
     shared_stack.left_whole = True
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def more_models(shared_stack: Stack) -> Iterator[None]:
     """One that asks a tool whatever it is told, one that embeds, one that ranks; gone afterwards."""
     shared_stack.serve("tiny-tools", tiny.tiny_gguf(name="tiny-tools", text=tiny.TOOL_CALL, tools=True))

@@ -21,7 +21,7 @@ from tests.processes import fair, wait_for
 from tests.stack import Stack
 from tests.tiny import make_tiny_gguf
 
-pytestmark = [pytest.mark.slow, pytest.mark.prove, pytest.mark.xdist_group("up"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.prove, pytest.mark.live("up"), pytest.mark.timeout(600)]
 NAME, ADAPTER, REPO = "base", "calm", "org/calm-LoRA"
 PLAIN, OLD, NEW = "The model itself says this.", "One calm adapter whispers it.", "Its newer file hums along."
 

@@ -13,7 +13,7 @@ from tests.processes import fair, wait_for
 from tests.stack import Stack
 from tests.tiny import make_tiny_gguf
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300)]
 
 PLAIN, LOUD, CALM = "The model itself says this.", "A loud adapter shouts that.", "One calm adapter whispers it."
 

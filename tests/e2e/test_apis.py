@@ -9,7 +9,7 @@ from tests import tiny
 from tests.e2e.test_openai_client import usage_of
 from tests.stack import MODEL, Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300)]
 
 
 def test_a_response_of_the_openai_package(stack: Stack) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300)]
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 4}
 
@@ -91,6 +91,7 @@ def test_a_bad_body(stack: Stack, body: bytes, status: int) -> None:
     error_of(answer)
 
 
+@pytest.mark.prove
 def test_a_body_that_trickles_in_is_given_up(fresh_stack: Stack) -> None:
     fresh_stack.environ.update(LLMGW_BODY_TIMEOUT="1", LLMGW_HEADER_TIMEOUT="1", LLMGW_QUICKSTART="0")
     fresh_stack.start()
@@ -101,8 +102,11 @@ def test_a_body_that_trickles_in_is_given_up(fresh_stack: Stack) -> None:
     )
     assert b" 408 " in trickle(fresh_stack.port, head.encode() + b'{"model"').split(b"\r\n")[0]
     assert b" 408 " in trickle(fresh_stack.port, b"POST /v1/chat/completions HTTP/1.1\r\nHost").split(b"\r\n")[0]
+
+
+def test_headers_without_end_are_refused(stack: Stack) -> None:
     many = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(100))
-    assert b" 431 " in trickle(fresh_stack.port, many).split(b"\r\n")[0]
+    assert b" 431 " in trickle(stack.port, many).split(b"\r\n")[0]
 
 
 def trickle(port: int, data: bytes) -> bytes:

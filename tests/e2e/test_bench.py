@@ -7,7 +7,7 @@ import pytest
 from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
-pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300)]
 
 
 def test_a_bench_measures_the_engine_and_the_scheduler_counts_with_it(stack: Stack) -> None:

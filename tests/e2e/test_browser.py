@@ -20,7 +20,7 @@ FLAGS = [
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.browser,
-    pytest.mark.xdist_group("stack"),
+    pytest.mark.live("stack"),
     pytest.mark.skipif(
         CHROMIUM is None,
         reason="LEFT OUT: no chromium on PATH, so no page was opened (Debian: apt-get install chromium)",

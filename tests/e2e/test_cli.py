@@ -19,7 +19,7 @@ from tests import tiny
 from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300)]
 
 
 def llmgw(stack: Stack, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

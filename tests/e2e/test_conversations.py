@@ -18,7 +18,7 @@ from tests.e2e.test_openai_client import HELLO, WEATHER, usage_of
 from tests.stack import MODEL, Stack
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300), pytest.mark.usefixtures("more_models")
+    pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300), pytest.mark.usefixtures("more_models")
 ]  # fmt: skip
 
 ASKS = "tiny-tools"

@@ -22,7 +22,7 @@ from cluster.domain import joining, signing
 from cluster.wire import Heartbeat, JoinAnswer, JoinRequest, Nudge, Wanted, from_dict, to_dict
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.slow, pytest.mark.live("stack")]
 JOIN, BEAT, SOCKET = "/api/v1/agent/join", "/api/v1/agent/heartbeat", "/ws/agent"
 
 

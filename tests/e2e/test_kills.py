@@ -13,7 +13,7 @@ from tests import tiny
 from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300)]
 
 
 def test_f45_a_killed_engine_is_replaced_and_answers_within_15_seconds(stack: Stack) -> None:

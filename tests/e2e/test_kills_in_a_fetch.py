@@ -31,7 +31,7 @@ from tests.processes import fair, wait_for
 from tests.stack import SERVICES, Stack
 
 log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.live("up"), pytest.mark.timeout(1800)]
 SIZE = 500 * 10**6
 KILLS = 20
 KILLED = ("agent", "worker", "gateway")

@@ -21,7 +21,7 @@ from tests import processes, tiny
 from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("stack"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -85,9 +85,22 @@ def _ready(stack: Stack) -> bool:
     return any(engine["state"] == "ready" for engine in found.get("engines", ()))
 
 
-def test_a_second_node_joins_with_the_printed_command_and_serves(fresh_stack: Stack, second: Stack) -> None:
-    first = fresh_stack
-    first.start()
+@pytest.fixture
+def first(stack: Stack) -> Iterator[Stack]:
+    """The stack that was there before. Afterwards it is alone again, with its one engine."""
+    yield stack
+    api = stack.api()
+    for node in api.all("nodes"):
+        if node["name"] == "second":
+            api.delete(f"nodes/{node['id']}")
+    row = api.find("models", MODEL, noun="model")
+    api.patch(f"models/{row['id']}", {"replicas": 0})
+    wait_for(lambda: not api.all("replicas", model=MODEL), seconds=fair(30), what="all replicas to go", every=0.2)
+    api.patch(f"models/{row['id']}", {"replicas": 1})
+    wait_for(stack.answers, seconds=fair(30), what="an answer", every=0.2)
+
+
+def test_a_second_node_joins_with_the_printed_command_and_serves(first: Stack, second: Stack) -> None:
     command = llmgw(first, "node", "token").strip()
     assert shlex.split(command)[:3] == ["llmgw", "node", "join"]
     assert "\n" not in command
@@ -122,7 +135,7 @@ def test_a_second_node_joins_with_the_printed_command_and_serves(fresh_stack: St
         with contextlib.suppress(ProcessLookupError):  # the supervisor starts one that hangs anew
             os.kill(gateway, signal.SIGCONT)
     # and serves for the first when that has no engine
-    for pid in first.engines():
+    for pid in first.engines(MODEL):
         os.kill(pid, signal.SIGKILL)
     wait_for(first.answers, seconds=fair(20), what="an answer for the first", every=0.2)
 

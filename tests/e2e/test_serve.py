@@ -27,10 +27,10 @@ from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.hub.serve import running
 from tests.processes import fair, wait_for
-from tests.stack import Stack
+from tests.stack import SERVICES, Stack
 from tests.tiny_vision import TINY, make_projector, png
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("up"), pytest.mark.timeout(300)]
 CONFIG = b'{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 64}'
 HERE = Path(__file__).parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -63,7 +63,8 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="module")
-def up(hub: Hub) -> Iterator[Stack]:
+def up(hub: Hub, postgres_url: str) -> Iterator[Stack]:
+    """On PostgreSQL, as the stack that other tests share is on SQLite."""
     folder = Path(tempfile.mkdtemp(prefix="llmgw-up-"))
     programs = folder / "bin"
     programs.mkdir()
@@ -73,8 +74,9 @@ def up(hub: Hub) -> Iterator[Stack]:
     )
     program.chmod(0o755)
     stack = Stack(
-        folder / "d", HF_ENDPOINT=hub.base, LLMGW_PRIVATE_ADDRESSES="1", LLMGW_HEARTBEAT="1", LLMGW_RECONCILE="1"
-    )
+        folder / "d", HF_ENDPOINT=hub.base, LLMGW_PRIVATE_ADDRESSES="1", LLMGW_HEARTBEAT="1", LLMGW_RECONCILE="1",
+        DATABASE_URL=postgres_url,
+    )  # fmt: skip
     stack.environ["PATH"] = f"{programs}:{stack.environ['PATH']}"
     stack.environ["PYTHONPATH"] = f"{HERE / 'cards'}:{stack.environ.get('PYTHONPATH', '')}"
     try:
@@ -101,6 +103,12 @@ def told(job: dict[str, Any]) -> str:
     """How a job ended, for who reads that it should have ended otherwise."""
     steps = "\n".join(f"{step['name']}: {step['state']} {step['detail']}" for step in job["steps"])
     return f"{job['state']} {job['code']} {job['message']}\n{steps}"
+
+
+def test_it_runs_on_postgresql(up: Stack) -> None:
+    assert up.answers()
+    assert up.services() == set(SERVICES)
+    assert not list(up.data.glob("*.sqlite3"))
 
 
 def test_a_repository_becomes_an_answer(up: Stack, hub: Hub) -> None:

@@ -17,19 +17,25 @@ from tests.processes import fair, wait_for
 from tests.stack import MODEL, Stack
 
 HELLO = [{"role": "user", "content": "Hi."}]
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 AT_ONCE = 8
 
 
-@pytest.mark.parametrize(
-    ("requests", "kills"), [(40, 1), pytest.param(400, 10, marks=[pytest.mark.prove, pytest.mark.timeout(1200)])]
-)
-async def test_a_gateway_that_is_killed_at_random_leaves_one_record_of_each_request(
-    fresh_stack: Stack, requests: int, kills: int
-) -> None:
-    stack = fresh_stack  # its gateway's deaths make the supervisor's pauses grow
-    await asyncio.to_thread(stack.start)
+@pytest.mark.live("stack")
+async def test_a_gateway_that_is_killed_leaves_one_record_of_each_request(stack: Stack) -> None:
+    await leaves_one_record_of_each_request(stack, requests=40, kills=1)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(1200)
+@pytest.mark.live("up")
+async def test_a_gateway_that_is_killed_at_random_leaves_one_record_of_each_request(fresh_stack: Stack) -> None:
+    await asyncio.to_thread(fresh_stack.start)  # its own: its gateway's deaths make the supervisor's pauses grow
+    await leaves_one_record_of_each_request(fresh_stack, requests=400, kills=10)
+
+
+async def leaves_one_record_of_each_request(stack: Stack, *, requests: int, kills: int) -> None:
     mark = f"spool-{secrets.token_hex(4)}"
     dice = random.Random()
     kill_at = sorted(dice.sample(range(10, requests - 10), kills))  # counted in requests that have ended

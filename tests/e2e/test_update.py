@@ -23,7 +23,7 @@ from tests.hub.serve import running
 from tests.processes import fair, wait_for
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.live("up"), pytest.mark.timeout(600)]
 NAME, REPO, FILE = "live", "org/live", "live-Q8_0.gguf"
 OLD, NEW = "The old one speaks of rivers and of rain.", "A newer one tells of copper and of snow!"
 

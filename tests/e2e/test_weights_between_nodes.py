@@ -19,7 +19,7 @@ from tests.hub.serve import running
 from tests.processes import fair, wait_for
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.live("up"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

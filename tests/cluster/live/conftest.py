@@ -63,6 +63,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = {"shared_cluster", "shared_three"} & set(getattr(item, "fixturenames", ()))
         if shared:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("cluster" if "shared_cluster" in shared else "three"))
+            item.add_marker(pytest.mark.live("cluster" if "shared_cluster" in shared else "three"))
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(180))

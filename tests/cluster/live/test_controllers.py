@@ -75,6 +75,7 @@ def test_f05_a_controller_that_was_stopped_for_longer_than_offline_declares_nobo
         cluster["c1"].thaw()
 
 
+@pytest.mark.prove
 def test_f05_a_database_that_stalled_for_longer_than_offline_lets_nobody_be_declared_dead(cluster: Cluster) -> None:
     with _nobody_worse(cluster), frozen(cluster.stores["DATABASE_URL"]):
         _answers_for(cluster, OFFLINE + 2)
@@ -158,6 +159,7 @@ def _nobody_offline(cluster: Cluster, *, seconds: float) -> None:
     )
 
 
+@pytest.mark.prove
 def test_a_change_reaches_connected_nodes_in_under_a_second_without_any_heartbeat(cluster: Cluster) -> None:
     usual = _rhythm(cluster, heartbeat=60, stale=200, offline=400)
     try:

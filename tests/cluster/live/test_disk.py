@@ -31,6 +31,7 @@ def small_disk(cluster: Cluster) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.prove
 def test_a_node_with_a_full_disk_serves_on_and_catches_up_when_there_is_room(
     cluster: Cluster, small_disk: Path
 ) -> None:

@@ -125,6 +125,7 @@ def _while_under_way(cluster: Cluster, name: str, act: Any, **more: Any) -> http
         return asked.result()
 
 
+@pytest.mark.prove
 def test_a_node_that_accepts_and_never_answers_is_not_asked_twice_and_hurts_nobody_else(one_router: Cluster) -> None:
     cluster = one_router
     model = "tiny-patient"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import httpx
+import pytest
 
 from tests.cluster.harness.calls import call, thief
 from tests.cluster.harness.cluster import MODEL, OFFLINE, Cluster
@@ -19,6 +20,7 @@ def row(cluster: Cluster, node: str) -> dict[str, object]:
     return dict(next(item for item in cluster.api().all("nodes") if item["name"] == node))
 
 
+@pytest.mark.prove
 def test_nothing_new_is_placed_on_a_cordoned_node_and_the_reason_is_shown(cluster: Cluster) -> None:
     maintenance(cluster, "i1", "cordon", reason="a new fan")
     assert (row(cluster, "i1")["maintenance"], row(cluster, "i1")["maintenance_why"]) == ("cordoned", "a new fan")
@@ -51,6 +53,7 @@ def test_a_drained_node_is_empty_after_its_replicas_moved_and_no_request_fails_m
     assert failed == []
 
 
+@pytest.mark.prove
 def test_f65_f69_models_pinned_to_nodes_that_are_away_are_placed_nowhere_else_and_maintenance_is_told(
     cluster: Cluster,
 ) -> None:

@@ -57,6 +57,7 @@ def test_f66_a_node_that_returns_from_a_partition_leaves_no_engine_that_nobody_o
     assert cluster.answers("tiny-new") or wait_for(lambda: cluster.answers("tiny-new"), seconds=fair(3 * REFRESH))
 
 
+@pytest.mark.prove
 def test_f04_a_model_whose_agent_stalls_is_never_404(cluster: Cluster) -> None:
     cluster.serve("tiny-stalled", profile={"nodes": ["i1"]})
     wait_for(lambda: cluster.answers("tiny-stalled"), seconds=fair(10), what="the model", every=0.2)
@@ -75,7 +76,10 @@ def test_f04_a_model_whose_agent_stalls_is_never_404(cluster: Cluster) -> None:
     wait_for(lambda: cluster.answers("tiny-stalled"), seconds=fair(20), what="the model to be back", every=0.3)
 
 
-@pytest.mark.parametrize("victims", [("i1",), HOMES], ids=["of one node", "of all nodes"])
+@pytest.mark.parametrize(
+    "victims",
+    [pytest.param(("i1",), id="of one node", marks=pytest.mark.prove), pytest.param(HOMES, id="of all nodes")],
+)
 def test_f45_the_first_requests_after_an_idle_engine_was_killed_work(cluster: Cluster, victims: Sequence[str]) -> None:
     for node in victims:
         for pid in cluster[node].engines(MODEL):
@@ -87,6 +91,7 @@ def test_f45_the_first_requests_after_an_idle_engine_was_killed_work(cluster: Cl
     wait_for(lambda: engines(cluster) == 3, seconds=fair(20), what="the engines to be back", every=0.2)
 
 
+@pytest.mark.prove
 def test_f52_a_router_that_restarts_while_a_model_is_at_zero_replicas_never_says_404(cluster: Cluster) -> None:
     cluster.serve("tiny-asleep")
     row = cluster.api().find("models", "tiny-asleep", noun="model")
@@ -119,6 +124,7 @@ def test_f53_a_session_whose_replica_disappears_is_pinned_anew_without_an_error(
         cluster.admin("PUT", path, via="r1", json={"strategy": "load_based"})
 
 
+@pytest.mark.prove
 def test_f67_a_node_whose_address_changes_is_found_at_the_new_one(cluster: Cluster) -> None:
     node = cluster["i3"]
     old = node.link
@@ -144,6 +150,7 @@ def test_f67_a_node_whose_address_changes_is_found_at_the_new_one(cluster: Clust
         cluster.links.links.pop("i3-new")
 
 
+@pytest.mark.prove
 def test_a_node_whose_clock_jumps_an_hour_goes_on_calling_and_being_called(cluster: Cluster) -> None:
     node = cluster.extra("i4", "inference,router,edge")
     node.restart("gateway", "agent", **node.skewed())

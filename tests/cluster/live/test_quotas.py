@@ -55,6 +55,7 @@ def test_a_limit_stops_a_model_before_it_starts_and_a_request_is_told_the_sums(t
     assert (row["held"]["cores"], row["limit"]) == (2, {"cores": 2})
 
 
+@pytest.mark.prove
 def test_what_is_borrowed_is_given_back_when_its_guarantee_is_asked_for(three: Three, team: Team) -> None:
     cores = sum(row["hardware"]["cores"] for row in three.api().all("nodes") if row["name"] in ("i1", "i2"))
     three.model(

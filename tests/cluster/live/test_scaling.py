@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster.harness.three import Three
 from tests.processes import fair, wait_for
 
@@ -58,6 +60,7 @@ def test_requests_that_wait_add_a_replica_and_quiet_takes_it_back(three: Three) 
     assert reasons[1].endswith("one replica more")
 
 
+@pytest.mark.prove
 def test_a_broken_file_parks_its_model_and_retry_brings_it_back_after_mending(three: Three) -> None:
     three.model("broken")
     row = three.api().find("models", "broken", noun="model")

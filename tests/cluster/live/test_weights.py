@@ -28,7 +28,7 @@ from tests.hub.serve import running
 from tests.processes import fair, wait_for
 
 log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.xdist_group("three"), pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.prove, pytest.mark.slow, pytest.mark.live("three"), pytest.mark.timeout(2400)]
 SIZE, KILLS = 500 * 10**6, 20  # of each
 RATE = 2 * 10**6
 """Bytes a second on each connection to the node that has the weights."""

@@ -1,0 +1,1 @@
+"""The whole of llmgw, as its users meet it."""
