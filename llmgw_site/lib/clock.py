@@ -6,7 +6,7 @@ import os
 import time
 from typing import Protocol
 
-from llmgw_site.lib.ids import make_id
+from llmgw_site.lib.ids import dated, rest
 
 
 class Clock(Protocol):
@@ -29,17 +29,17 @@ class SystemClock:
         return time.monotonic()
 
 
-_entropy: list[bytes] = []
-"""Entropy for the next ids, 10 bytes each: one system call serves 256 of them. A child of a fork draws its own."""
-os.register_at_fork(after_in_child=_entropy.clear)
+_rests: list[str] = []
+"""The random parts of the next ids: one system call serves 256 of them. A child of a fork draws its own."""
+os.register_at_fork(after_in_child=_rests.clear)
 
 
 def new_id(kind: str) -> str:
     """A fresh id of this kind, from the machine's clock and dice (see `ids.make_id`)."""
     try:
-        entropy = _entropy.pop()
+        drawn = _rests.pop()
     except IndexError:
-        drawn = os.urandom(2560)
-        _entropy.extend(drawn[at : at + 10] for at in range(10, 2560, 10))
-        entropy = drawn[:10]
-    return make_id(kind, now_ms=time.time_ns() // 1_000_000, entropy=entropy)
+        entropy = os.urandom(2560)
+        _rests.extend(rest(entropy[at : at + 10]) for at in range(10, 2560, 10))
+        drawn = rest(entropy)
+    return dated(kind, now_ms=time.time_ns() // 1_000_000, rest=drawn)

@@ -15,6 +15,10 @@ _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
 # An unfinished string runs to the end: without that branch each quote in it would be tried anew, in quadratic time.
 _STRINGS = re.compile(_STRING + rb'(?:"|\\?\Z)', re.DOTALL)
 _TOKENS = re.compile(_STRING + rb'"|[\[\]{},:]', re.DOTALL)
+_SHALLOW = re.compile(
+    rb"\{(?:[^{}\[\]\"]++|" + _STRING + rb'"|\{(?:[^{}\[\]"]++|' + _STRING + rb'")*+\})*+\}', re.DOTALL
+)
+"""An object with no more than objects of scalars in it, as engines' counts are: found in one go."""
 _ROUND = bytes.maketrans(b"[]{}", b"()()")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _SPACE = b" \t\r\n"
@@ -31,6 +35,11 @@ def skeleton(body: bytes) -> bytes | None:
         return None
     bones = _STRINGS.sub(b"", body)
     return None if bones.count(b"{") + bones.count(b"[") > MOST_CONTAINERS else bones
+
+
+def is_flat(body: bytes, limit: int) -> bool:
+    """Whether `body` has so few brackets and strings that it can be neither too deep nor too complex."""
+    return body.count(b"{") + body.count(b"[") <= limit and body.count(b'"') <= 2 * MOST_STRINGS
 
 
 def too_deep(bones: bytes, limit: int) -> bool:
@@ -52,6 +61,20 @@ def has_duplicates(bones: bytes, value: Any) -> bool:
     Each member has one colon outside of strings and a parsed object keeps one of two equal names, so the counts differ.
     """
     return bones.count(b":") != _members(value)
+
+
+def names_once(body: bytes, value: Any) -> bool:
+    """Whether counting alone proves that no object in `body`, parsed to `value`, names a field twice; False: not proven.
+
+    1. each member has a colon: if there are as many as parsed members, no member is missing and no text has one
+    2. the same of `":`, where no space stands before any colon
+    """
+    members = _members(value)
+    if body.count(b":") == members:  # 1
+        return True
+    if b" :" in body or b"\n:" in body or b"\r:" in body or b"\t:" in body:
+        return False
+    return body.count(b'":') == members  # 2
 
 
 def _members(value: Any) -> int:
@@ -112,6 +135,8 @@ def _trim(body: bytes, begin: int, end: int) -> tuple[int, int]:
 
 def value_end(data: bytes, start: int) -> int:
     """Where the object or list that begins at `start` ends; -1 if it does not end within `data`."""
+    if shallow := _SHALLOW.match(data, start):
+        return shallow.end()
     depth = 0
     for token in _TOKENS.finditer(data, start):
         first = data[token.start()]

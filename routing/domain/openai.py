@@ -53,10 +53,12 @@ def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
     5. `duplicate_field`  an object names a field twice: readers disagree on which one counts
     6. `missing_field`, `invalid_type`, `invalid_value`   about the field in `param`
     """
-    bones = jsonbytes.skeleton(body)
+    bones: bytes | None = b""  # found only where counting bytes does not settle it
+    if not jsonbytes.is_flat(body, max_depth):
+        bones = jsonbytes.skeleton(body)
     if bones is None:  # 1
         raise refused("json_too_complex", "The JSON body has too many strings, objects or lists: send a smaller one.")
-    if jsonbytes.too_deep(bones, max_depth):  # 2
+    if bones and jsonbytes.too_deep(bones, max_depth):  # 2
         raise refused("json_too_deep", f"The JSON body is nested deeper than {max_depth} levels: send a flatter one.")
     try:
         value = orjson.loads(body)
@@ -64,7 +66,9 @@ def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
         raise refused("invalid_json", f"The body is not valid JSON ({_reason(error)}): send one JSON object.") from None
     if type(value) is not dict:  # 4
         raise refused("not_an_object", "The body must be a JSON object with at least a 'model' field.")
-    if jsonbytes.has_duplicates(bones, value):  # 5
+    if not jsonbytes.names_once(body, value) and jsonbytes.has_duplicates(
+        bones or jsonbytes.skeleton(body) or b"", value
+    ):  # 5
         raise refused("duplicate_field", "The body names a field twice in one object: send each field once.")
     return _ask(endpoint, value)  # 6
 

@@ -20,9 +20,12 @@ class Outcome(StrEnum):
     FAILED = "failed"  # accepted, then an engine, a node or llmgw broke
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class UsageRecord:
-    """Times are Unix seconds, spans seconds, counts tokens. None: not known, never zero."""
+    """Times are Unix seconds, spans seconds, counts tokens. None: not known, never zero.
+
+    Nobody changes one; it is not frozen because that takes three times as long to make, and one is made for each request.
+    """
 
     record_id: str
     request_id: str

@@ -38,6 +38,7 @@ GRACE = 3.0
 DIED = "engine_died"
 """What the agent says of an engine that ended while it served."""
 
+_NONE: frozenset[str] = frozenset()
 MOST_SESSION = 256
 """Bytes of a client's x-session-id that a router is told."""
 
@@ -88,19 +89,24 @@ class Dispatch:
     async def first(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """The place for a request that nobody was sent yet. Raises Refused.
 
-        1. a model that nobody serves now, and that may come up (`waking.wakes`), is waited for, here where the request is
+        1. mostly: an engine here has room
+        2. a model that nobody serves now, and that may come up (`waking.wakes`), is waited for, here where the request is
            to be placed
-        2. an engine of this node that has just died is waited for, up to GRACE: it is being started again
+        3. an engine of this node that has just died is waited for, up to GRACE: it is being started again
         """
         route = self._vetted(exchange, ask)
         found = way(hop=exchange.hop, runs=self._members.runs, routers=self._knows_routers)
         if isinstance(found, Refused):
             raise found
-        if route.wakes and found is not Way.HAND and exchange.hop != FORWARDED:  # 1
-            await self._woken(exchange, ask, found)
-            route = self._vetted(exchange, ask)
-        place = self._place(exchange, found, route, body, frozenset())
-        if isinstance(place, Refused) and found is not Way.HAND and self._comes_back(route):  # 2
+        if found is not Way.HAND:
+            here = self._here(route, self._session(exchange, body), _NONE)
+            if here is not None:  # 1
+                return here
+            if route.wakes and exchange.hop != FORWARDED:  # 2
+                await self._woken(exchange, ask, found)
+                route = self._vetted(exchange, ask)
+        place = self._place(exchange, found, route, body, _NONE)
+        if isinstance(place, Refused) and found is not Way.HAND and self._comes_back(route):  # 3
             again = await self._anew(exchange, ask)
             place = place if again is None else again
         if isinstance(place, Refused):

@@ -26,7 +26,7 @@ from routing.gateway.callers import Caller
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
 from routing.gateway.limiter import Reservation
-from routing.gateway.protocol import DirectWriter, send_head_with_body, send_interim
+from routing.gateway.protocol import DirectWriter, answer_whole, send_interim
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -295,30 +295,36 @@ class Exchange:
             headers = self.redact.headers(headers)
         if self.caller is not None:
             headers = [*headers, *self.facts()]
+        await self._whole(status, [*headers, *self.rates, (b"x-request-id", self.request_id.encode())], body)
+
+    async def document(self, status: int, headers: Headers, body: bytes) -> None:
+        """A whole answer of an engine's; `headers` hold its length."""
+        self.outcome = Outcome.OK if not self.code else Outcome.FAILED
+        await self._whole(status, self._told(headers), body)
+
+    async def _whole(self, status: int, headers: Headers, body: bytes) -> None:
         self.status = status
         self.started = True
-        send_head_with_body(self.scope)
-        await self.send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [*headers, *self.rates, (b"x-request-id", self.request_id.encode())],
-            }
-        )
+        if answer_whole(self.scope, self.send, status, headers, body):
+            self.over = True
+            return
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
         self.over = True
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def start(self, status: int, headers: Headers) -> None:
-        """Send status and headers; an answer's pieces follow."""
+    def _told(self, headers: Headers) -> Headers:
+        """An engine's headers, as this request's sender may see them, and what it is told beside them."""
         if self.redact is not None:
             headers = self.redact.headers(headers)
         if self.caller is not None:
             headers = [*headers, *self.facts()]
-        if self.rates:
-            headers = [*headers, *self.rates]
+        return [*headers, *self.rates] if self.rates else headers
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send status and headers; an answer's pieces follow."""
         self.status = status
         self.started = True
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.start", "status": status, "headers": self._told(headers)})
 
     async def finish(self, piece: bytes = b"") -> None:
         """Send the last piece: a clean end."""

@@ -24,7 +24,7 @@ from routing.domain.records import Outcome
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
-from routing.gateway.protocol import DirectWriter, direct_writer, send_head_with_body
+from routing.gateway.protocol import DirectWriter, direct_writer
 from routing.gateway.speech import Speech
 from routing.gateway.upload import payload
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError
@@ -110,7 +110,9 @@ async def _body(
         meter.feed(piece)
         if (micro := cost(exchange.price, meter.counts)) is not None and exchange.price is not None:
             headers.append((b"x-llmgw-cost", told(micro, exchange.price.currency).encode()))
-    send_head_with_body(exchange.scope)
+    if length == len(piece):
+        await exchange.document(200, headers, piece)
+        return
     await exchange.start(200, headers)
     left = length
     send = exchange.send

@@ -27,6 +27,7 @@ _NOT_TO_CLIENT = _HOP | {
     b"server", b"date", b"x-request-id", b"set-cookie", b"x-powered-by", b"via", b"alt-svc", b"content-length",
     b"strict-transport-security", b"www-authenticate",
 }  # fmt: skip
+_USUAL = frozenset((b"close", b"keep-alive", b""))
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 
 
@@ -57,19 +58,19 @@ class _Memory(dict[bytes, bool]):
 _engine, _client = _Memory(_to_engine), _Memory(_to_client)
 
 
-def _named(headers: Headers) -> set[bytes]:
-    """Headers that the sender's Connection header declares to be for this hop only."""
+def _named(connection: Headers) -> set[bytes]:
+    """Headers that the sender's Connection headers declare to be for this hop only."""
     names: set[bytes] = set()
-    for name, value in headers:
-        if name.lower() == b"connection":
-            names.update(part.strip().lower() for part in value.split(b","))
-    return names - {b"close", b"keep-alive", b""}
+    for _, value in connection:
+        names.update(part.strip().lower() for part in value.split(b","))
+    return names - _USUAL if names else names
 
 
 def to_engine(headers: Headers, *, key: str, request_id: str, form: bool = False) -> Headers:
     """A client's (lower-case) headers as an engine gets them. `form`: with the content type, where the boundary stands."""
-    hop = _named(headers)
-    out = [item for item in headers if _engine[item[0]] and item[0] not in hop]
+    out = [item for item in headers if _engine[item[0]]]
+    if hop := _named([item for item in headers if item[0] == b"connection"]):
+        out = [item for item in out if item[0] not in hop]
     kind = b"application/json"
     if form:
         kind = next((value for name, value in headers if name == b"content-type"), kind)
@@ -88,12 +89,12 @@ def to_node(headers: Headers, *, request_id: str, signed: Headers, form: bool = 
 
 def to_client(headers: Headers, *, request_id: str) -> tuple[Headers, bytes, bytes, int | None]:
     """An engine's headers as the client gets them, without a length; and content type, coding and length."""
-    hop = _named(headers)
+    lowered = [(name.lower(), value) for name, value in headers]
+    hop = _named([item for item in lowered if item[0] == b"connection"])
     out: Headers = []
     kind = coding = b""
     length: int | None = None
-    for name, value in headers:
-        name = name.lower()
+    for name, value in lowered:
         if name == b"content-length":
             length = int(value) if value.isdigit() else None
         elif _client[name] and name not in hop:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.config import Config
@@ -51,6 +51,7 @@ _LATE = 1.0
 """Seconds that the event loop gets to read what lies in the socket of a connection whose idle time is over."""
 PIPELINED = 64
 """Requests that may wait for the answers before them. Each costs kilobytes, and one read of the socket holds thousands."""
+_BODILESS = frozenset((204, 304))
 _PROGRESS = 64 * 1024
 """Bytes that a slow reader has to take within the write timeout to be given another one."""
 
@@ -355,42 +356,41 @@ class DirectWriter:
         return not cycle.flow.write_paused
 
 
-class _HeadWithBody:
-    """Stands in for a cycle's transport: the head waits for the first piece of the body, and both leave in one write."""
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._transport = cycle.transport
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            self._step_aside().write(self._head + data)
-        else:
-            self._head = data
-
-    def __getattr__(self, name: str) -> Any:  # anything else that is asked of it comes after the head
-        transport = self._step_aside()
-        if self._head:
-            transport.write(self._head)
-        return getattr(transport, name)
-
-    def _step_aside(self) -> Any:
-        self._cycle.transport = self._transport
-        return self._transport
-
-
 def cycle_of(scope: Any) -> Any:
     """uvicorn's side of this request while it runs; None under another server."""
     cycle = scope.get(_CYCLE)
     return None if cycle is None else cycle()
 
 
-def send_head_with_body(scope: Any) -> None:
-    """For an answer whose first piece is at hand: uvicorn writes head and body apart, and each write is a packet."""
+def answer_whole(scope: Any, send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+    """Write head and body at once, which ends the answer: uvicorn's `send` writes them apart, a packet each, and looks at
+    each header three times. `headers` are lower-case and hold the body's length.
+
+    False, and nothing is done, where that is not all there is to it:
+
+    1. another server's request, or somebody changes on the way what is sent
+    2. an answer that has begun, to a client that is gone or does not read, or is its connection's last one
+    3. statuses and methods without a body, and headers that are none: uvicorn knows what to do
+    """
     cycle = cycle_of(scope)
-    if cycle is not None and not cycle.response_started and scope["method"] != "HEAD":
-        cycle.transport = _HeadWithBody(cycle)
+    if cycle is None or send != cycle.send:  # 1
+        return False
+    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:  # 2
+        return False
+    head = b"".join(
+        [STATUS_LINE[status], *[b"%b: %b\r\n" % item for item in (*cycle.default_headers, *headers)], b"\r\n"]
+    )
+    lines = len(cycle.default_headers) + len(headers) + 2
+    if status in _BODILESS or scope["method"] == "HEAD":  # 3
+        return False
+    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:  # 3
+        return False
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(head + body)
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
 
 
 def send_interim(scope: Any) -> None:

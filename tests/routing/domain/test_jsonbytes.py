@@ -85,3 +85,48 @@ def test_hostile_bodies_take_time_in_proportion_to_their_length(body: bytes) -> 
     bones = jsonbytes.skeleton(body)
     assert bones is None or jsonbytes.too_deep(bones, 64) in (True, False)
     assert time.process_time() - began < 2.0
+
+
+SPACED = st.sampled_from(["", "", "", " ", "\n", "\t"])
+KEYS = st.sampled_from(["a", "a", "b", 'a":', "x\\", ":"])
+WRITTEN = st.recursive(
+    st.sampled_from(["1", "null"]) | NAMES.map(lambda text: orjson.dumps(text).decode()),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: "[" + ",".join(items) + "]")
+        | st.lists(st.tuples(KEYS, SPACED, SPACED, inner), max_size=4).map(
+            lambda members: (
+                "{"
+                + ",".join(f"{orjson.dumps(k).decode()}{before}:{after}{v}" for k, before, after, v in members)
+                + "}"
+            )
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(WRITTEN)
+def test_counting_never_proves_that_names_are_there_once_where_one_is_there_twice(text: str) -> None:
+    body = text.encode()
+    value, bones = orjson.loads(body), jsonbytes.skeleton(body)
+    assert bones is not None
+    if jsonbytes.has_duplicates(bones, value):
+        assert not jsonbytes.names_once(body, value)
+
+
+@given(WRITTEN, st.integers(1, 6))
+def test_what_is_flat_is_not_too_deep(text: str, limit: int) -> None:
+    bones = jsonbytes.skeleton(text.encode())
+    assert bones is not None
+    assert not (jsonbytes.is_flat(text.encode(), limit) and jsonbytes.too_deep(bones, limit))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","messages":[{"role":"user","content":"what: this, http://a"}],"tools":[{"x":{"y":1}}]}',
+        b'{"model": "m", "messages": [{"role": "user", "content": "Note: \\"quoted\\" too"}]}',
+    ],
+)
+def test_counting_settles_it_for_what_clients_send(body: bytes) -> None:
+    assert jsonbytes.names_once(body, orjson.loads(body))
