@@ -15,7 +15,6 @@ import ssl
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
 from catalog.domain.providers import plain_key
@@ -33,7 +32,7 @@ from routing.domain.snapshot import ProviderEntry
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import Exchange
 from routing.gateway.forward import carry, read_error, send_error
-from routing.gateway.inflate import CODINGS, Inflated, coding_of
+from routing.gateway.inflate import plain
 from routing.gateway.membership import Members
 from routing.gateway.metrics import Metrics
 from routing.gateway.speech import Speech
@@ -125,7 +124,7 @@ class Cloud:
                 idle_timeout=model.idle_timeout or config.idle_timeout,
             )
             response.headers = [item for item in response.headers if item[0] in _KEPT]
-            return cast("Response", Inflated(response)) if coding_of(response.headers) in CODINGS else response
+            return plain(response)
 
         response = await self._speech.ask(provider.provider_id, out, send, asyncio.get_running_loop().time())
         await carry(exchange, response, partial(_error, model=model.name, key=key))

@@ -24,6 +24,7 @@ from routing.domain.records import Outcome
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
+from routing.gateway.inflate import plain
 from routing.gateway.protocol import DirectWriter, direct_writer
 from routing.gateway.speech import Speech
 from routing.gateway.upload import payload
@@ -49,8 +50,8 @@ async def forward(
 ) -> None:
     """Send it to the seat and its answer to the client. Raises UpstreamError, also after a part was passed on."""
 
-    def send(out: Outgoing) -> Awaitable[Response]:
-        return upstream.request(
+    async def send(out: Outgoing) -> Response:
+        response = await upstream.request(
             Target(seat.host, seat.port),
             method=b"POST",
             path=out.path.encode(),
@@ -64,6 +65,7 @@ async def forward(
             first_byte_timeout=first_byte_timeout,
             idle_timeout=idle_timeout,
         )
+        return plain(response)
 
     response = await speech.ask(seat.replica_id, out, send, asyncio.get_running_loop().time())
     await carry(exchange, response, partial(_error, secret=seat.key))

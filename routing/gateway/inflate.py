@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 from routing.gateway.response import Broken, Response
 from routing.gateway.upstream import Headers
@@ -51,6 +52,11 @@ class Inflated:
 
     def abort(self) -> None:
         self._response.abort()
+
+
+def plain(response: Response) -> Response:
+    """The answer itself, or read plain where it came in a coding that nobody asked for."""
+    return cast("Response", Inflated(response)) if coding_of(response.headers) in CODINGS else response
 
 
 def coding_of(headers: Headers) -> bytes:
