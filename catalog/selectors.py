@@ -214,7 +214,7 @@ def _adapter_view(row: Adapter) -> AdapterView:
         path=row.version.first if row.version else row.path,
         version_id=row.version_id or "",
         former_id=row.previous_id or "",
-        former_path=row.previous.first if row.previous else "",
+        former_path=row.previous.first if row.previous else row.former_path,
         size=row.size,
         scale=row.scale,
         rank=row.facts.get("rank") or 0,

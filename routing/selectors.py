@@ -283,7 +283,9 @@ def _model(model: ModelView, status: ModelStatus, placed: list[Placed], context:
                 created=int(item.created_at),
                 weights=adapter_file(item).weights.name,
                 scale=item.scale,
-                former=Weights(path=item.former_path, version=item.former_id).name if item.former_id else "",
+                former=Weights(path=item.former_path, version=item.former_id).name
+                if item.former_id or item.former_path
+                else "",
             )
             for item in model.adapters
         ),

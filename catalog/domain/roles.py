@@ -42,7 +42,21 @@ _SCOPED: dict[Role, frozenset[str]] = {
         for name in ("team", "project", "quota", "limit", "budget", "rolegrant")
     ),
 }
-_RUN = frozenset({"model", "profile", "adapter", "alias", "version", "origin", "apikey", "job", "replica"})
+_RUN = frozenset(
+    {
+        "model",
+        "profile",
+        "adapter",
+        "alias",
+        "version",
+        "origin",
+        "versionorigin",
+        "adapterorigin",
+        "apikey",
+        "job",
+        "replica",
+    }
+)
 """Tables whose rows an operator of the cluster adds, changes and removes."""
 _CHANGED = frozenset({"cluster.change_node"})
 """What else such an operator does: maintenance of nodes."""

@@ -158,15 +158,15 @@ def origin_of(matches: Sequence[Match], name: str) -> Match | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """A model whose origin nobody knows. `looked_at`: Unix seconds of the last search, 0: none; `code`: why it found nothing."""
+    """A model, a version or an adapter whose origin nobody knows. `looked_at`: Unix seconds of the last search, 0: none; `code`: why it found nothing."""
 
-    model_id: str
+    id: str
     looked_at: float = 0.0
     code: str = ""
 
 
 def next_to_trace(models: Sequence[Missing], now: float) -> str | None:
-    """The id of the model whose turn it is; None: none.
+    """The id of that whose turn it is; None: none.
 
     1. the registry answered nobody within TROUBLED: none
     2. never looked for: the first of these
@@ -179,4 +179,4 @@ def next_to_trace(models: Sequence[Missing], now: float) -> str | None:
         for item in models
         if not item.looked_at or now - item.looked_at >= (AGAIN if item.code in SETTLED else TROUBLED)
     ]
-    return min(due, key=lambda item: (item.looked_at, item.model_id)).model_id if due else None  # 2, 3
+    return min(due, key=lambda item: (item.looked_at, item.id)).id if due else None  # 2, 3

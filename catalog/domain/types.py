@@ -83,7 +83,8 @@ class AliasView:
 @dataclass(frozen=True, kw_only=True)
 class AdapterView:
     """A LoRA adapter of a model. `path`: on the nodes; with a `version_id`, within that: the file that an engine is given, or
-    empty: the folder. `size`: bytes. `former_id`, `former_path`: the version before its last update, and the file within it."""
+    empty: the folder. `size`: bytes. `former_id`, `former_path`: the version before its last update, and the file within it;
+    or the path alone of a file on the nodes."""
 
     name: str
     created_at: float

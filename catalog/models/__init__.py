@@ -7,7 +7,7 @@ from catalog.models.events import Event
 from catalog.models.identities import Identity, LogoutToken, ProviderSession
 from catalog.models.keys import ApiKey
 from catalog.models.limits import Limit
-from catalog.models.origins import Origin
+from catalog.models.origins import AdapterOrigin, Origin, VersionOrigin
 from catalog.models.profiles import Profile
 from catalog.models.providers import Provider
 from catalog.models.quotas import Quota
@@ -19,6 +19,7 @@ from catalog.models.versions import Version
 
 __all__ = [
     "Adapter",
+    "AdapterOrigin",
     "AdminToken",
     "Alias",
     "AliasTarget",
@@ -39,4 +40,5 @@ __all__ = [
     "RoleGrant",
     "Team",
     "Version",
+    "VersionOrigin",
 ]

@@ -53,6 +53,12 @@ class Adapter(models.Model):
         related_name="former_adapters",
         help_text="What it was before its last update.",
     )
+    former_path = models.CharField(
+        max_length=1024,
+        blank=True,
+        editable=False,
+        help_text="File on the nodes that it was before its last update: replicas that have loaded it go on answering.",
+    )
     former_facts = models.JSONField(
         default=dict, blank=True, editable=False, help_text="What that file said of itself."
     )

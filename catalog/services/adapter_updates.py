@@ -18,7 +18,8 @@ from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.manifests import manifest_from_dict
 from catalog.domain.repository import FileSet, Format
 from catalog.models import Adapter, Version
-from catalog.services import adapter_files, adapters, registry
+from catalog.services import adapter_files, adapters, origins, registry
+from catalog.services.origins import Known
 from catalog.services.registry import Seen
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
@@ -38,20 +39,21 @@ class Next:
     changed: tuple[str, ...]
 
 
-def needed(adapter: Adapter) -> Version:
-    """The version that tells where an adapter comes from. Raises Refused `origin_unknown`."""
-    if adapter.version is None or not adapter.version.registry:
-        text = f"nobody knows where the adapter {adapter.name} comes from: it is a file on the nodes; add it anew from its repository"
+def needed(adapter: Adapter) -> Known:
+    """Where an adapter comes from. Raises Refused `origin_unknown`."""
+    found = origins.known(adapter)
+    if found is None:
+        text = f"nobody knows where the adapter {adapter.name} comes from: it is a file on the nodes; `llmgw model origin {adapter.name}` looks for it"
         raise Refused(Kind.CONFLICT, "origin_unknown", text)
-    return adapter.version
+    return found
 
 
 def look(adapter: Adapter) -> Change:
     """Ask the registry whether an adapter's files changed there, and keep the answer. Raises Refused `origin_unknown`, or as the registry
     refuses; the refusal is kept too."""
-    version = needed(adapter)
+    origin = needed(adapter)
     try:
-        found = change(manifest_from_dict(version.manifest), registry.look(version.repository).card)
+        found = change(origin.manifest, registry.look(origin.repository).card)
     except Refused as refused:
         _note(adapter, code=refused.code, message=refused.message)
         raise
@@ -78,9 +80,8 @@ def check_all(*, older_than: float, most: int = 20) -> tuple[str, ...]:
     before = timezone.now() - timedelta(seconds=older_than)
     rows = Adapter.objects.filter(Q(checked_at=None) | Q(checked_at__lt=before), model__enabled=True)
     changed: list[str] = []
-    for row in (
-        rows.exclude(version=None).exclude(version__registry="").select_related("version").order_by("name")[:most]
-    ):
+    told = Q(version__registry__gt="") | Q(origin__repository__gt="")
+    for row in rows.filter(told).select_related("version").order_by("name")[:most]:
         try:
             changed += [row.name] if look(row) else []
         except Refused as refused:
@@ -99,13 +100,11 @@ def check_all(*, older_than: float, most: int = 20) -> tuple[str, ...]:
 
 def standings(model_ids: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """How each adapter stands to its origin, by model and name; of all models, or these only. One query."""
-    rows = Adapter.objects.select_related("version", "previous").order_by("name")
+    rows = Adapter.objects.select_related("version__origin", "previous", "origin").order_by("name")
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows.filter(model__in=model_ids) if model_ids else rows:
-        version = row.version
         found.setdefault(row.model_id, []).append({
-            "id": row.pk, "name": row.name, "repository": version.repository if version else "",
-            "commit": version.commit if version else "", "checked_at": row.checked_at, "newest": row.newest,
+            "id": row.pk, "name": row.name, **origins.come_from(row), "checked_at": row.checked_at, "newest": row.newest,
             "changed": row.changed, "code": row.code, "message": row.message,
             "previous": row.previous.name if row.previous else "",
         })  # fmt: skip
@@ -115,12 +114,12 @@ def standings(model_ids: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
 def follow(adapter: Adapter, revision: str = "") -> Next | None:
     """What takes the place of an adapter's file, at a commit or the newest, read and found to be an adapter for its model; None: it is there
     as it is here. Raises Refused: as `look`, `adapter_files.find` and `catalog.domain.adapters.vet`."""
-    found, version = look(adapter), needed(adapter)
+    found, origin = look(adapter), needed(adapter)
     if not found:
         return None
-    format = Format(version.format)
-    named = version.first if format is Format.GGUF else WEIGHTS
-    seen, chosen, facts = adapter_files.find(version.repository, revision or found.commit, file=named, formats=[format])
+    format = origin.manifest.format
+    named = origin.manifest.first if format is Format.GGUF else WEIGHTS
+    seen, chosen, facts = adapter_files.find(origin.repository, revision or found.commit, file=named, formats=[format])
     model = adapter.model
     what = f"{chosen.first.path} of {seen.card.id} at {seen.card.commit[:12]}"
     vet(

@@ -1,4 +1,5 @@
-"""Where models' weights come from, and whether they changed there: given by hand, and asked now and then. Traced: `tracing`."""
+"""Where the weights of models, versions and adapters come from, and whether models changed there: given by hand, and asked now and then.
+Traced: `tracing`; whether adapters changed: `adapter_updates`."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from catalog.domain.adapters import CONFIG, WEIGHTS
 from catalog.domain.cards import RepoCard
 from catalog.domain.changes import Change, carried, change, successor
 from catalog.domain.columns import known_fields
@@ -19,20 +21,26 @@ from catalog.domain.facts import ModelFacts
 from catalog.domain.manifests import Manifest, ManifestFile, manifest_from_dict
 from catalog.domain.repository import FileSet, Format, RepoFile, quantization
 from catalog.domain.tracing import checked, names
-from catalog.models import Model, Origin, Version
+from catalog.models import Adapter, AdapterOrigin, Model, Origin, Version, VersionOrigin
 from catalog.services import events, registry, sources
 from catalog.services.registry import Seen
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
 
 log = logging.getLogger(__name__)
+Subject = Model | Version | Adapter
+TABLES: Mapping[str, type[Origin | VersionOrigin | AdapterOrigin]] = {
+    "model": Origin,
+    "version": VersionOrigin,
+    "adapter": AdapterOrigin,
+}
 NOBODY = "ver_0000000000"
 """Stands for the id of files that are no version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """Where a model's weights come from. `manifest`: its files as they were there; `given_by`: "version", who named it, or "" where it
+    """Where weights come from. `manifest`: its files as they were there; `given_by`: "version", who named it, or "" where it
     was traced."""
 
     repository: str
@@ -41,19 +49,28 @@ class Known:
     given_by: str
 
 
-def known(model: Model) -> Known | None:
-    """The origin of a model, of its version or as it was found; None: nobody knows it."""
-    return _known(model, model.version)
+def table(of: Subject) -> Any:
+    """The table that has origins of its kind, by the same primary key."""
+    return TABLES[str(of._meta.model_name)]
 
 
-def _known(model: Model, version: Version | None) -> Known | None:
-    """As `known`, if it served this version; None: its own files."""
+def version_of(of: Subject) -> Version | None:
+    return of if isinstance(of, Version) else of.version
+
+
+def known(of: Subject) -> Known | None:
+    """The origin of a model, a version or an adapter: of its version, as it was found, or as it was of its version; None: nobody knows."""
+    return _known(of, version_of(of))
+
+
+def _known(of: Subject, version: Version | None) -> Known | None:
+    """As `known`, if it were of this version; None: its own files."""
     if version is not None and version.registry:
         manifest = manifest_from_dict(version.manifest)
         return Known(repository=version.repository, commit=version.commit, manifest=manifest, given_by="version")
-    row = Origin.objects.filter(model_id=model.pk).first()
+    row = table(of).objects.filter(pk=of.pk).first()
     if row is None or not row.repository or not row.files:
-        return None
+        return None if version is None or version is of else known(version)
     files = tuple(ManifestFile(**known_fields(ManifestFile, item)) for item in row.files)
     manifest = Manifest(
         id=NOBODY,
@@ -67,44 +84,60 @@ def _known(model: Model, version: Version | None) -> Known | None:
 
 
 def give(
-    *, actor: str, model: Model, repository: str, commit: str = "", sizes: Mapping[str, int | None] | None = None
+    *, actor: str, of: Subject, repository: str, commit: str = "", sizes: Mapping[str, int | None] | None = None
 ) -> Known:
-    """Say where a model's weights come from; every file must be there at the same size. `sizes`: bytes of its files by name, as nodes
-    report them; None: what this machine or the catalogue knows. Raises Refused: `origin_known`, `origin_differs`, `origin_unproven`, or as
-    the registry refuses."""
-    without(model)
+    """Say where the weights of a model, a version or an adapter come from; every file must be there at the same size. `sizes`: bytes of
+    its files by name, as nodes report them; None: what this machine or the catalogue knows. Raises Refused: `origin_known`,
+    `origin_differs`, `origin_unproven`, or as the registry refuses."""
+    without(of)
     card = registry.look(repository, commit or "main").card
-    paths = checked(card, sizes or sizes_of(model), digests_of(model))
-    return keep(model, card, paths, actor=actor, given_by=actor)
+    paths = checked(card, sizes or sizes_of(of), digests_of(of))
+    return keep(of, card, paths, actor=actor, given_by=actor)
 
 
-def sizes_of(model: Model) -> dict[str, int | None]:
-    """The files of a model by name with their bytes, as far as this machine knows; None where it does not."""
-    if model.version is not None:
-        return {Path(item["path"]).name: item["size"] for item in model.version.manifest["files"]}
-    files: dict[str, int | None] = dict.fromkeys(names(model.weights_path))
+def sizes_of(of: Subject) -> dict[str, int | None]:
+    """Its files by name with their bytes, as far as this machine or the catalogue knows; None where they do not."""
+    version = version_of(of)
+    if version is not None:
+        return {Path(item["path"]).name: item["size"] for item in version.manifest["files"]}
+    path = path_of(of)
+    found = names(path)
+    if isinstance(of, Adapter):  # its size is known since it was read
+        return {found[0]: of.size} if found else {WEIGHTS: of.size, CONFIG: None}
+    assert isinstance(of, Model)
+    files: dict[str, int | None] = dict.fromkeys(found)
     for name in files:
         try:
-            files[name] = (Path(model.weights_path).parent / name).stat().st_size
+            files[name] = (Path(path).parent / name).stat().st_size
         except OSError:
-            files[name] = model.weights_size if len(files) == 1 else None
+            files[name] = of.weights_size if len(files) == 1 else None
     return files
 
 
-def digests_of(model: Model) -> dict[str, str]:
-    """SHA-256 of a model's files by name, as far as it is known."""
-    if model.version is not None:
-        return {Path(item["path"]).name: item["sha256"] for item in model.version.manifest["files"] if item["sha256"]}
-    found = names(model.weights_path)
-    return {found[0]: model.weights_sha256} if len(found) == 1 and model.weights_sha256 else {}
+def path_of(of: Subject) -> str:
+    """The path that tells something of its origin: on the nodes, else of the first of its files."""
+    path = of.weights_path if isinstance(of, Model) else of.path if isinstance(of, Adapter) else ""
+    version = version_of(of)
+    return path or str((version.manifest.get("files") or [{"path": ""}])[0]["path"] if version is not None else "")
 
 
-def without(model: Model) -> None:
+def digests_of(of: Subject) -> dict[str, str]:
+    """SHA-256 of its files by name, as far as it is known."""
+    version = version_of(of)
+    if version is not None:
+        return {Path(item["path"]).name: item["sha256"] for item in version.manifest["files"] if item["sha256"]}
+    found = names(path_of(of))
+    sha256 = of.weights_sha256 if isinstance(of, Model) else ""
+    return {found[0]: sha256} if len(found) == 1 and sha256 else {}
+
+
+def without(of: Subject) -> None:
     """Raises Refused `model_is_external`, `origin_known` where the origin is no question."""
-    if model.external:
-        raise _external(model)
-    if model.version is not None and model.version.registry:
-        text = f"the origin of {model.name} is known, it came from there: {model.version.repository} at {model.version.commit[:12]}"
+    if isinstance(of, Model) and of.external:
+        raise _external(of)
+    version = version_of(of)
+    if version is not None and version.registry:
+        text = f"the origin of {of.name} is known, it came from there: {version.repository} at {version.commit[:12]}"
         raise Refused(Kind.CONFLICT, "origin_known", text)
 
 
@@ -113,7 +146,7 @@ def _external(model: Model) -> Refused:
     return Refused(Kind.CONFLICT, "model_is_external", text)
 
 
-def keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str) -> Known:
+def keep(of: Subject, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str) -> Known:
     """Write an origin down. `given_by`: "" where it was traced."""
     by_path = {file.path: file for file in card.files}
     files = [
@@ -125,17 +158,19 @@ def keep(model: Model, card: RepoCard, paths: Sequence[str], *, actor: str, give
         "changed": [], "code": "", "message": "", "trace_code": "", "trace_message": "",
         **({} if given_by else {"traced_at": timezone.now()}),
     }  # fmt: skip
-    Origin.objects.update_or_create(model_id=model.pk, defaults=values)
-    text = f"the weights of {model.name} come from {card.id} at {card.commit[:12]}"
+    table(of).objects.update_or_create(pk=of.pk, defaults=values)
+    kind = str(of._meta.model_name)
+    what = {"version": f"the weights {of.name} come", "adapter": f"the adapter {of.name} comes"}
+    text = f"{what.get(kind, f'the weights of {of.name} come')} from {card.id} at {card.commit[:12]}"
     events.append(
         actor=actor,
-        kind="model_origin",
-        subject_kind="model",
-        subject_id=model.pk,
+        kind=f"{kind}_origin",
+        subject_kind=kind,
+        subject_id=of.pk,
         message=text,
         why="traced" if not given_by else "",
     )
-    found = known(model)
+    found = known(of)
     assert found is not None  # it was written just now
     return found
 
@@ -173,7 +208,7 @@ def check_all(*, older_than: float) -> tuple[str, ...]:
     models = Model.objects.filter(provider__isnull=True, enabled=True).exclude(id__in=asked)
     changed: list[str] = []
     count = 0
-    for model in models.select_related("version").order_by("name"):
+    for model in models.select_related("version__origin").order_by("name"):
         if known(model) is None:
             continue
         count += 1
@@ -198,29 +233,34 @@ def check_all(*, older_than: float) -> tuple[str, ...]:
 def standings(model_id: str = "") -> list[dict[str, Any]]:
     """How each model with weights stands to its origin, by name; or only this one."""
     rows = Model.objects.filter(provider__isnull=True, **({"id": model_id} if model_id else {}))
-    return [_standing(row) for row in rows.select_related("version", "previous", "origin").order_by("name")]
+    return [_standing(row) for row in rows.select_related("version__origin", "previous", "origin").order_by("name")]
 
 
 def _standing(model: Model) -> dict[str, Any]:
     row: Origin | None = getattr(model, "origin", None)
-    fetched = model.version is not None and bool(model.version.registry)
-    repository = model.version.repository if fetched and model.version else row.repository if row else ""
-    commit = model.version.commit if fetched and model.version else row.commit if row else ""
     return {
-        "id": model.pk, "name": model.name, "repository": repository, "commit": commit,
-        "given_by": "version" if fetched else row.given_by if row else "",
+        "id": model.pk, "name": model.name, **come_from(model),
         "checked_at": row.checked_at if row else None, "newest": row.newest if row else "",
         "changed": row.changed if row else [], "code": row.code if row else "", "message": row.message if row else "",
-        "previous": model.previous.name if model.previous else "", **traced(model),
+        "previous": model.previous.name if model.previous else "",
     }  # fmt: skip
 
 
-def traced(model: Model) -> dict[str, Any]:
-    """What came of looking for a model's origin (`Origin.trace`), why nothing was found, and when."""
-    row: Origin | None = getattr(model, "origin", None)
-    if row is None or not row.trace or (model.version is not None and model.version.registry):
-        return {"trace": "", "trace_message": "", "traced_at": None}
-    return {"trace": row.trace, "trace_message": row.trace_message, "traced_at": row.traced_at}
+def come_from(of: Model | Adapter) -> dict[str, Any]:
+    """The same of a row that has its version and its origin with it, in words: repository, commit, who named it, and what came of looking
+    for it (`Origin.trace`), why nothing was found, and when. Empty: not known."""
+    version = of.version
+    nothing = {"trace": "", "trace_message": "", "traced_at": None}
+    if version is not None and version.registry:
+        return {"repository": version.repository, "commit": version.commit, "given_by": "version", **nothing}
+    rows = [getattr(item, "origin", None) for item in (of, version) if item is not None]
+    row = next((item for item in rows if item is not None and item.repository), next(filter(None, rows), None))
+    if row is None:
+        return {"repository": "", "commit": "", "given_by": "", **nothing}
+    told = (
+        {"trace": row.trace, "trace_message": row.trace_message, "traced_at": row.traced_at} if row.trace else nothing
+    )
+    return {"repository": row.repository, "commit": row.commit, "given_by": row.given_by, **told}
 
 
 def needed(model: Model) -> Known:

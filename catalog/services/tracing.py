@@ -1,6 +1,7 @@
-"""Looks for where models' weights come from, where nobody said it: on request, and by itself, one model at a time.
+"""Looks for where weights come from, where nobody said it: on request, and by itself, one at a time of models, adapters, and versions that
+nothing needs.
 
-Nothing is fetched for it but what repositories say of their files. What came of it stands with the model (`origins.traced`).
+Nothing is fetched for it but what repositories say of their files. What came of it stands with them (`origins.come_from`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from django.utils import timezone
 
 from catalog.domain.cards import RepoCard, same_commit
 from catalog.domain.tracing import MOST, Clues, Match, Missing, checked, clues, held, next_to_trace, origin_of
-from catalog.models import Model, Origin
+from catalog.models import Adapter, Model, Version
+from catalog.models.origins import Traced
 from catalog.registry.client import Registry
 from catalog.services import origins, registry
-from catalog.services.origins import Known
+from catalog.services.origins import Known, Subject
 from llmgw_site.lib.errors import Kind, Refused
 
 Sizes = Mapping[str, int | None]
@@ -26,66 +28,76 @@ APART = 60.0
 """Seconds between two searches that nobody asked for, of whatever controller."""
 
 
-def trace(*, actor: str, model: Model, sizes: Sizes | None = None, thorough: bool = False) -> Known:
-    """Look for where a model's weights come from, and keep what came of it. `sizes` as in `origins.give`. `thorough`: look also at
+def trace(*, actor: str, of: Subject, sizes: Sizes | None = None, thorough: bool = False) -> Known:
+    """Look for where the weights of a model, a version or an adapter come from, and keep what came of it. `sizes` as in `origins.give`. `thorough`: look also at
     what comes after the first that has the files. Raises Refused `origin_not_found` with what was looked at, `origin_ambiguous` (only if
     thorough), as `origins.give`, or as the registry refuses.
 
     1. the repository that the path names, at the commit that it names
     2. repositories whose names have the words of the file, the most downloaded first: at that commit, else at their newest
     """
-    origins.without(model)
+    origins.without(of)
     try:
-        found = _search(model, dict(sizes or origins.sizes_of(model)), thorough)
+        found = _search(of, dict(sizes or origins.sizes_of(of)), thorough)
     except Refused as refused:
         told = {"traced_at": timezone.now(), "trace_code": refused.code, "trace_message": refused.message}
-        Origin.objects.update_or_create(model_id=model.pk, defaults=told)
+        origins.table(of).objects.update_or_create(pk=of.pk, defaults=told)
         raise
-    return origins.keep(model, found.card, found.paths, actor=actor, given_by="")
+    return origins.keep(of, found.card, found.paths, actor=actor, given_by="")
 
 
-def trace_next(sizes_of: Callable[[Model], Sizes | None], *, now: float) -> tuple[Model, Known | None] | None:
-    """Look for the origin of the model whose turn it is; with what was found, or None for nothing. None: it is nobody's turn.
+def trace_next(sizes_of: Callable[[Model], Sizes | None], *, now: float) -> tuple[Subject, Known | None] | None:
+    """Look for the origin of that whose turn it is; with what was found, or None for nothing. None: it is nobody's turn.
 
     `sizes_of`: bytes of a model's files as nodes report them; `now`: Unix seconds of the database's clock.
     """
-    models = list(_without_origin())
-    rows = {row.model_id: row for row in Origin.objects.filter(model__in=models)}
-    missing = [_missing(model, rows.get(model.pk)) for model in models]
+    found = {item.pk: (item, getattr(item, "origin", None)) for item in _without_origin()}
+    missing = [_missing(item, row) for item, row in found.values()]
     if any(abs(now - item.looked_at) < APART for item in missing):
         return None
     chosen = next_to_trace(missing, now)
-    model = next((item for item in models if item.pk == chosen), None)
-    if model is None or not _claimed(model, rows.get(model.pk), now):
+    if chosen is None:
+        return None
+    of, row = found[chosen]
+    if not _claimed(of, row, now):
         return None
     try:
-        return model, trace(actor="worker", model=model, sizes=sizes_of(model), thorough=True)
+        return of, trace(actor="worker", of=of, sizes=sizes_of(of) if isinstance(of, Model) else None, thorough=True)
     except Refused:
-        return model, None
+        return of, None
 
 
-def _without_origin() -> Iterator[Model]:
-    rows = Model.objects.filter(Q(version__isnull=True) | Q(version__registry=""), provider__isnull=True, enabled=True)
-    return iter(rows.exclude(origin__in=Origin.objects.exclude(repository="")).select_related("version").order_by("id"))
+def _without_origin() -> Iterator[Subject]:
+    """Enabled models, the adapters of such that are files on nodes, and versions from plain addresses that nothing needs."""
+    unknown = Q(origin__isnull=True) | Q(origin__repository="")
+    plain = Q(version__isnull=True) | Q(version__registry="")
+    models = Model.objects.filter(unknown, plain, provider__isnull=True, enabled=True)
+    # one whose version was looked for before it was made has its origin
+    yield from models.exclude(version__origin__repository__gt="").select_related("version", "origin").order_by("id")
+    adapters = Adapter.objects.filter(unknown, version__isnull=True, model__enabled=True)
+    yield from adapters.select_related("origin").order_by("id")
+    versions = Version.objects.filter(unknown, registry="", models__isnull=True, adapters__isnull=True)
+    yield from versions.select_related("origin").order_by("id")
 
 
-def _missing(model: Model, row: Origin | None) -> Missing:
+def _missing(of: Subject, row: Traced | None) -> Missing:
     at = row.traced_at.timestamp() if row is not None and row.traced_at is not None else 0.0
-    return Missing(model_id=model.pk, looked_at=at, code=row.trace_code if row is not None else "")
+    return Missing(id=of.pk, looked_at=at, code=row.trace_code if row is not None else "")
 
 
-def _claimed(model: Model, row: Origin | None, now: float) -> bool:
+def _claimed(of: Subject, row: Traced | None, now: float) -> bool:
     """Whether this controller is the one that looks: none that looked at the same moment does."""
-    at = datetime.fromtimestamp(now, UTC)
+    at, rows = datetime.fromtimestamp(now, UTC), origins.table(of).objects
     if row is None:
-        return Origin.objects.get_or_create(model_id=model.pk, defaults={"traced_at": at})[1]
-    return bool(Origin.objects.filter(model_id=model.pk, traced_at=row.traced_at).update(traced_at=at))
+        return bool(rows.get_or_create(pk=of.pk, defaults={"traced_at": at})[1])
+    return bool(rows.filter(pk=of.pk, traced_at=row.traced_at).update(traced_at=at))
 
 
-def _search(model: Model, files: dict[str, int | None], thorough: bool) -> Match:
+def _search(of: Subject, files: dict[str, int | None], thorough: bool) -> Match:
     if not files or all(size is None for size in files.values()):
         checked(RepoCard(id="-", commit=""), files)  # says why
-    found, digests = clues(_path(model)), origins.digests_of(model)
+    found, digests = clues(origins.path_of(of)), origins.digests_of(of)
+    name_it = of.pk if isinstance(of, Version) else of.name
     looked: list[str] = []
     matches: list[Match] = []
     with registry.opened() as hub:
@@ -98,7 +110,7 @@ def _search(model: Model, files: dict[str, int | None], thorough: bool) -> Match
                 matches.append(Match(card=card, paths=paths, named=at_commit or name == found.repository))
                 if matches[-1].named or not thorough:
                     break
-    origin = origin_of(matches, model.name)
+    origin = origin_of(matches, name_it)
     if origin is not None:
         return origin
     where = (
@@ -106,7 +118,7 @@ def _search(model: Model, files: dict[str, int | None], thorough: bool) -> Match
         if looked
         else "found none to look at"
     )
-    text = f"no repository has {', '.join(sorted(files)[:3])} at that size ({where}): name it, `llmgw model origin {model.name} --repository OWNER/REPOSITORY`"
+    text = f"no repository has {', '.join(sorted(files)[:3])} at that size ({where}): name it, `llmgw model origin {name_it} --repository OWNER/REPOSITORY`"
     raise Refused(Kind.NOT_FOUND, "origin_not_found", text, param="repository")
 
 
@@ -126,9 +138,3 @@ def _card(hub: Registry, name: str, commit: str) -> RepoCard | None:
             if refused.code not in ELSEWHERE:
                 raise
     return None
-
-
-def _path(model: Model) -> str:
-    return model.weights_path or str(
-        (model.version.manifest.get("files") or [{"path": ""}])[0]["path"] if model.version else ""
-    )

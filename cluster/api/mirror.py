@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from catalog import selectors as catalog
 from catalog.services import actors, mirror
 from cluster.api.serializers import Strict
+from cluster.api.updates import TRACES, OriginIn, set_origin
 from cluster.selectors.kept import kept
 from cluster.services import weights
 from llmgw_site.lib.errors import Kind, Refused
@@ -79,9 +80,7 @@ class KeptOut(serializers.Serializer[Any]):
     origin = serializers.CharField(
         help_text="Of plain addresses: the repository that they were found to come from, or that was named."
     )
-    trace = serializers.ChoiceField(
-        ["", "traced", "not_found", "ambiguous", "failed"], help_text="What came of looking for it."
-    )
+    trace = serializers.ChoiceField(TRACES, help_text="What came of looking for it.")
     users = serializers.ListField(child=serializers.CharField(), help_text="What needs it; empty: it may be removed.")
 
 
@@ -93,6 +92,7 @@ class Mirror(viewsets.ViewSet):
         "retrieve": ("catalog.view_version", "cluster.view_node"),
         "create": ("catalog.add_version",),
         "destroy": ("catalog.delete_version",),
+        "origin": ("catalog.change_version",),
     }
 
     @extend_schema(responses=KeptOut(many=True))
@@ -114,6 +114,15 @@ class Mirror(viewsets.ViewSet):
         words["format"] = words.pop("file_format", "")
         row = mirror.add(actor=actors.of_request(request), **words)
         return Response(KeptOut(_found(row.pk)).data, status=201)
+
+    @extend_schema(request=OriginIn, responses=KeptOut)
+    def origin(self, request: Request, ref: str) -> Response:
+        """Say where weights from plain addresses come from, or have it looked for. As of a model."""
+        row = catalog.versions().filter(id=ref.replace("\x00", "")).first()
+        if row is None:
+            raise _unknown(ref)
+        set_origin(request, row)
+        return Response(KeptOut(_found(row.pk)).data)
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, ref: str) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -18,19 +19,25 @@ from cluster.api.serializers import JobOut, NoFields, Strict
 from cluster.selectors.kept import weights_sizes
 from cluster.services import updates
 
+TRACES = ["", "traced", "not_found", "ambiguous", "failed"]
+
 
 class AdapterUpdateOut(serializers.Serializer[Any]):
     """How an adapter stands to its origin, as of a model."""
 
     id = serializers.CharField()
     name = serializers.CharField()
-    repository = serializers.CharField(help_text="Empty: a file on the nodes.")
+    repository = serializers.CharField(help_text="Empty: a file on the nodes, and nobody knows where it comes from.")
     commit = serializers.CharField()
+    given_by = serializers.CharField(help_text="As of a model.")
     checked_at = serializers.DateTimeField(allow_null=True)
     newest = serializers.CharField()
     changed = serializers.ListField(child=serializers.CharField())
     code = serializers.CharField()
     message = serializers.CharField()
+    trace = serializers.ChoiceField(TRACES, help_text="As of a model.")
+    trace_message = serializers.CharField()
+    traced_at = serializers.DateTimeField(allow_null=True)
     previous = serializers.CharField(help_text="What `rollback` goes back to; empty: nothing.")
 
 
@@ -50,7 +57,7 @@ class UpdateOut(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="Why it could not be asked.")
     message = serializers.CharField()
     trace = serializers.ChoiceField(
-        ["", "traced", "not_found", "ambiguous", "failed"],
+        TRACES,
         help_text="What came of looking for it; empty: nobody looked, or it is known otherwise.",
     )
     trace_message = serializers.CharField(help_text="Why it was not found.")
@@ -118,15 +125,8 @@ class Updates(viewsets.GenericViewSet[Any]):
     @extend_schema(request=OriginIn, responses=UpdateOut)
     def origin(self, request: Request, ref: str) -> Response:
         """Say where the weights of a model come from, or have it looked for. Every file has to be there at the same size."""
-        asked = self._asked(OriginIn)
         row = self.get_object()
-        sizes = weights_sizes(row)
-        if asked.get("repository"):
-            origins.give(
-                actor=self.actor, model=row, repository=asked["repository"], commit=asked.get("commit", ""), sizes=sizes
-            )
-        else:
-            tracing.trace(actor=self.actor, model=row, sizes=sizes)
+        set_origin(request, row, sizes=weights_sizes(row))
         return self._standing(row)
 
     @extend_schema(request=None, responses={202: JobOut})
@@ -167,6 +167,7 @@ class AdapterUpdates(viewsets.GenericViewSet[Any]):
     lookup_url_kwarg = "adapter"
     needs = {
         "check": ("catalog.change_adapter",),
+        "origin": ("catalog.change_adapter",),
         **dict.fromkeys(("update", "rollback"), ("catalog.change_adapter", "cluster.add_job")),
     }
 
@@ -180,6 +181,16 @@ class AdapterUpdates(viewsets.GenericViewSet[Any]):
         row = self.get_object()
         _asked(request, NoFields)
         adapter_updates.look(row)
+        return self._standing(row)
+
+    @extend_schema(request=OriginIn, responses=AdapterUpdateOut)
+    def origin(self, request: Request, ref: str, adapter: str) -> Response:
+        """Say where an adapter comes from that is a file on the nodes, or have it looked for. As of a model."""
+        row = self.get_object()
+        set_origin(request, row)
+        return self._standing(row)
+
+    def _standing(self, row: Adapter) -> Response:
         told = adapter_updates.standings([row.model_id])[row.model_id]
         return Response(AdapterUpdateOut(next(item for item in told if item["id"] == row.pk)).data)
 
@@ -198,6 +209,17 @@ class AdapterUpdates(viewsets.GenericViewSet[Any]):
         _asked(self.request, NoFields)
         job = updates.begin_adapter(kind=kind, adapter=row, actor=actors.of_request(self.request))
         return Response(JobOut(selectors.jobs().get(pk=job.pk)).data, status=202)
+
+
+def set_origin(request: Request, of: origins.Subject, sizes: Mapping[str, int | None] | None = None) -> None:
+    """As the body says: a repository that is named, or one that is looked for. Raises Refused."""
+    asked = _asked(request, OriginIn)
+    actor = actors.of_request(request)
+    if asked.get("repository"):
+        named = {"repository": asked["repository"], "commit": asked.get("commit", "")}
+        origins.give(actor=actor, of=of, **named, sizes=sizes)
+    else:
+        tracing.trace(actor=actor, of=of, sizes=sizes)
 
 
 def _asked(request: Request, shape: type[Strict]) -> dict[str, Any]:

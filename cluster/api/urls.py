@@ -30,6 +30,7 @@ urlpatterns = [
     path("quotas", Quotas.as_view({"get": "list"}), name="quotas"),
     path("quotas/<path:ref>", Quotas.as_view({"get": "retrieve", "put": "update", "delete": "destroy"}), name="quota"),
     path("mirror", Mirror.as_view({"get": "list", "post": "create"}), name="mirror"),
+    path("mirror/<str:ref>/origin", Mirror.as_view({"post": "origin"}), name="mirror-origin"),
     path("mirror/<str:ref>", Mirror.as_view({"get": "retrieve", "delete": "destroy"}), name="mirror-version"),
     path("updates", Updates.as_view({"get": "list"}), name="updates"),
     *(
@@ -38,7 +39,12 @@ urlpatterns = [
             AdapterUpdates.as_view({"post": action}),
             name=f"adapter-{verb}",
         )
-        for verb, action in (("check-origin", "check"), ("update", "update"), ("rollback", "rollback"))
+        for verb, action in (
+            ("check-origin", "check"),
+            ("origin", "origin"),
+            ("update", "update"),
+            ("rollback", "rollback"),
+        )
     ),
     *(
         path(f"models/<path:ref>/{verb}", Updates.as_view({"post": action}), name=f"model-{verb}")

@@ -44,8 +44,8 @@ class Fetcher:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A version. `users`: what needs it, in words (`model tiny`). Of one from plain addresses `origin` is the repository that a model's
-    files were traced to, or that was named for it, and `trace` what came of looking for it (`catalog.models.Origin.trace`)."""
+    """A version. `users`: what needs it, in words (`model tiny`). Of one from plain addresses `origin` is the repository that its or a
+    model's files were traced to, or that was named for it, and `trace` what came of looking for it (`catalog.models.Origin.trace`)."""
 
     id: str
     name: str
@@ -91,7 +91,7 @@ def kept(version_id: str = "") -> tuple[Kept, ...]:
     user, jobs too, and some where reports of weights are new."""
     rows = Version.objects.order_by("-created_at", "id")
     rows = rows.filter(id=version_id) if version_id else rows
-    relations = [item.get_accessor_name() or "" for item in Version._meta.related_objects]
+    relations = [item.get_accessor_name() or "" for item in Version._meta.related_objects if not item.one_to_one]
     listening, now = look_at_clock()
     jobs = jobs_with()
     holders: dict[str, list[Holder]] = {}
@@ -117,7 +117,7 @@ def kept(version_id: str = "") -> tuple[Kept, ...]:
                 *(f"job {job}" for job in sorted(jobs.get(row.pk, ()))),
             ),
         )
-        for row in rows.prefetch_related(*relations, "models__origin")
+        for row in rows.select_related("origin").prefetch_related(*relations, "models__origin")
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def jobs_with() -> dict[str, set[str]]:
 
 
 def _origin(row: Version) -> dict[str, str]:
-    found = [] if row.registry else [getattr(model, "origin", None) for model in row.models.all()]
+    found = [] if row.registry else [getattr(item, "origin", None) for item in (*row.models.all(), row)]
     told = next((item for item in found if item is not None and (item.repository or item.trace)), None)
     return {"origin": told.repository if told else "", "trace": told.trace if told else ""}
 

@@ -104,8 +104,8 @@ def swap_back(*, actor: str, model: Model, version_id: str, before: dict[str, An
 def adapter_now(adapter: Adapter) -> dict[str, Any]:
     """What an adapter is, as plain values that `swap_adapter_back` takes."""
     return {
-        "version": adapter.version_id, "previous": adapter.previous_id, "size": adapter.size, "facts": adapter.facts,
-        "former_facts": adapter.former_facts,
+        "version": adapter.version_id, "previous": adapter.previous_id, "path": adapter.path, "size": adapter.size, "facts": adapter.facts,
+        "former_path": adapter.former_path, "former_facts": adapter.former_facts,
     }  # fmt: skip
 
 
@@ -122,7 +122,8 @@ def swap_adapter(
         if adapter_now(row) != before:
             raise _overtaken(row)
         changes = {
-            "version": version, "previous": row.version, "size": version.size, "facts": facts, "former_facts": row.facts,
+            "version": version, "previous": row.version, "path": "", "size": version.size, "facts": facts,
+            "former_path": row.path, "former_facts": row.facts,
         }  # fmt: skip
         _change_adapter(row, changes, actor=actor, vetted=(), message=f"adapter {row.name} is {version.name}", why=why)
 

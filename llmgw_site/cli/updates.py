@@ -39,10 +39,7 @@ COLUMNS: tuple[Column, ...] = (
 
 def _rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each model, and below it its adapters."""
-    none = {"trace": "", "trace_message": ""}
-    return [
-        item for row in rows for item in (row, *({**adapter, **none, "of": row["name"]} for adapter in row["adapters"]))
-    ]
+    return [item for row in rows for item in (row, *({**adapter, "of": row["name"]} for adapter in row["adapters"]))]
 
 
 def updates(
@@ -66,7 +63,7 @@ def updates(
         print_json(rows)
         return
     show_list(_rows(rows), COLUMNS, as_json=False, empty="No model has weights of its own.")
-    for row in rows:
+    for row in _rows(rows):
         if row["trace_message"]:
             print(f"{row['name']}: {row['trace_message']}")
 
@@ -82,20 +79,43 @@ def rollback(model: Ref, detach: following.Detach = False, as_json: AsJson = Fal
 
 
 def origin(
-    model: Ref,
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A model or an adapter, or a version as `llmgw mirror list` shows it; or the id."
+        ),
+    ],
     repository: Annotated[str, typer.Option(help="OWNER/REPOSITORY; left out: it is looked for.")] = "",
     commit: Annotated[str, typer.Option(help="A commit, maybe shortened, a branch or tag; left out: the newest.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say where a model's weights come from, or have it looked for. Every file has to be there at the same size."""
+    """Say where the weights of a model, of an adapter or of a version that is kept come from, or have it looked for. Every file has to be
+    there at the same size."""
     client = api()
-    row = client.find("models", model, noun="model")
-    found = client.post(f"models/{row['id']}/origin", {"repository": repository, "commit": commit})
+    found = client.post(f"{_whose(client, of)}/origin", {"repository": repository, "commit": commit})
     if as_json:
         print_json(found)
         return
     how = "as you say" if repository else "as was traced"
-    print(f"{found['name']} comes from {found['repository']} at {found['commit'][:12]}, {how}.")
+    where = found["origin"] if "origin" in found else f"{found['repository']} at {found['commit'][:12]}"
+    print(f"{found['name']} comes from {where}, {how}.")
+
+
+def _whose(client: Api, ref: str) -> str:
+    """The path of the model, the adapter or the version of this name or id. Raises CliError."""
+    rows = client.get("updates")
+    if not any(ref in (row["id"], row["name"]) for row in rows):
+        for row in rows:
+            for adapter in row["adapters"]:
+                if ref in (adapter["id"], adapter["name"]):
+                    return f"models/{row['id']}/adapters/{adapter['id']}"
+        kept = [row for row in client.get("mirror") if ref in (row["id"], row["name"])]
+        if len(kept) > 1:
+            ids = ", ".join(row["id"] for row in kept)
+            raise CliError(ExitCode.REFUSED, f"{len(kept)} versions are named {ref}: give the id ({ids})")
+        if kept:
+            return f"mirror/{part(kept[0]['id'])}"
+    return f"models/{client.find('models', ref, noun='model')['id']}"
 
 
 def bench(

@@ -5,23 +5,27 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods
 
 from catalog import selectors as catalog
 from catalog.services import actors, origins, tracing
 from cluster.selectors.kept import weights_sizes
 from cluster.services import updates
-from llmgw_site.console import access
+from llmgw_site.console import access, models
 from llmgw_site.console.theme import MAY_SEE_MODEL, MAY_UPDATE_MODELS
 from llmgw_site.lib.errors import Kind, Refused
 
 JOBS = ("update", "rollback", "bench")
+FORMS = {"origin": {"revision": "commit"}, "bench": {}}
+"""Of these there are fields, with what refusals call them otherwise."""
 
 
 @access.page(*MAY_SEE_MODEL, *MAY_UPDATE_MODELS)
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
-    """One of the buttons; a job leads to its page, a refusal is shown on the card."""
+    """One of the buttons; a job leads to its page, a refusal is shown on the card, of a form in it as it was filled in."""
+    if request.method != "POST":
+        return redirect("console:model", model_id)
     model = catalog.models_with_profiles().select_related("version", "previous").filter(id=model_id).first()
     if model is None:
         raise Http404("There is no model with this id.")
@@ -39,9 +43,9 @@ def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
             )
             sizes = weights_sizes(model)
             if repository:
-                known = origins.give(actor=actor, model=model, repository=repository, commit=commit, sizes=sizes)
+                known = origins.give(actor=actor, of=model, repository=repository, commit=commit, sizes=sizes)
             else:
-                known = tracing.trace(actor=actor, model=model, sizes=sizes)
+                known = tracing.trace(actor=actor, of=model, sizes=sizes)
             messages.success(request, f"{model.name} comes from {known.repository} at {known.commit[:12]}.")
         elif verb in JOBS:
             job = updates.begin(
@@ -51,6 +55,8 @@ def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
         else:
             raise Http404("There is no such button.")
     except Refused as refusal:
+        if verb in FORMS:
+            return models.refused_card(request, model_id, verb, refusal, FORMS[verb])
         messages.error(request, f"{refusal.message} ({refusal.code})")
     return redirect("console:model", model_id)
 

@@ -34,7 +34,11 @@ RAW: dict[str, bytes] = {
 """Bytes that are no JSON of ours."""
 WRONG: list[Any] = [None, True, -1, 1 << 70, 1e308, "", "x" * 10_000, "a\x00b", "\ud800", [], [[]], [1], {}, {"x": {}}]
 """Values that are put in the place of each field in turn."""
-REMEMBERS = {"/api/v1/models/{ref}/origin"}
+REMEMBERS = {
+    "/api/v1/models/{ref}/origin",
+    "/api/v1/models/{ref}/adapters/{adapter}/origin",
+    "/api/v1/mirror/{ref}/origin",
+}
 """An origin that was looked for in vain is noted: what came of it is shown, and it is not looked for again at once."""
 LITERALS = ("NaN", "Infinity", "-Infinity")
 

@@ -165,14 +165,14 @@ ROUTES: dict[str, Closed | Open | Elsewhere | tuple[Case, ...]] = {
         (
             "GET aliases", "POST aliases", "GET aliases/<ref:ref>", "PATCH aliases/<ref:ref>", "DELETE aliases/<ref:ref>",
             "GET registry/models", "GET registry/models/<path:ref>", "GET registry/models/<path:ref>/plan", "GET mirror", "POST mirror",
-            "GET mirror/<str:ref>", "DELETE mirror/<str:ref>", "GET updates", "GET providers", "POST providers",
+            "GET mirror/<str:ref>", "DELETE mirror/<str:ref>", "POST mirror/<str:ref>/origin", "GET updates", "GET providers", "POST providers",
             "PUT providers/<ref:ref>/key", "DELETE providers/<ref:ref>/key", "GET providers/<ref:ref>", "PATCH providers/<ref:ref>",
             "DELETE providers/<ref:ref>", "GET profiles", "GET profiles/<ref:ref>", "PATCH profiles/<ref:ref>", "DELETE profiles/<ref:ref>",
             "GET models/<ref:ref>/profiles", "POST models/<ref:ref>/profiles", "GET models/<ref:ref>/profiles/<str:profile>",
             "PATCH models/<ref:ref>/profiles/<str:profile>", "DELETE models/<ref:ref>/profiles/<str:profile>",
             "GET models/<ref:ref>/adapters", "POST models/<ref:ref>/adapters", "GET models/<ref:ref>/adapters/<ref:adapter>",
             "DELETE models/<ref:ref>/adapters/<ref:adapter>",
-            *(f"POST models/<path:ref>/adapters/<path:adapter>/{verb}" for verb in ("check-origin", "update", "rollback")),
+            *(f"POST models/<path:ref>/adapters/<path:adapter>/{verb}" for verb in ("check-origin", "origin", "update", "rollback")),
             *(f"POST models/<path:ref>/{verb}" for verb in (
                 "check-origin", "origin", "update", "rollback", "bench", "restart", "retry", "scale", "target")),
             *(f"GET models/<path:ref>/{verb}" for verb in ("resources", "headroom", "why")),

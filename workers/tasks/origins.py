@@ -1,4 +1,4 @@
-"""Now and then: whether the files of models changed at their origin, and where models come from whose origin nobody knows."""
+"""Now and then: whether the files of models changed at their origin, and where that comes from whose origin nobody knows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def check() -> None:
 
 @app.task(name="workers.tasks.origins.trace")
 def trace() -> None:
-    """Look for the origin of one model; of none where updates are not asked for."""
+    """Look for the origin of one model, adapter or version; of none where updates are not asked for."""
     if not settings.CONFIG.update_check:
         return
     looked = tracing.trace_next(weights_sizes, now=selectors.database_now())
     if looked is not None:
-        model, found = looked
-        event(log, "origin_traced", model=model.name, repository=found.repository if found else None)
+        of, found = looked
+        event(log, "origin_traced", of=of.name, repository=found.repository if found else None)

@@ -26,8 +26,8 @@ def registry(context: Context) -> Piece:
     adapter = _adapter(context.job)
     found = adapter_updates.follow(adapter)
     if found is None:
-        version = adapter_updates.needed(adapter)
-        text = f"nothing changed: the file is as it is in {version.repository} at {version.commit[:12]}"
+        origin = adapter_updates.needed(adapter)
+        text = f"nothing changed: the file is as it is in {origin.repository} at {origin.commit[:12]}"
         return Piece(done=True, detail=text, end=Close(JobState.DONE, "update_not_needed", text))
     data = {
         "repository": found.seen.card.id, "commit": found.seen.card.commit, "changed": list(found.changed),

@@ -8,18 +8,20 @@ from functools import cached_property
 
 from catalog.models import Adapter
 from catalog.selectors import adapters
+from catalog.services import origins
 from cluster.domain.states import ReplicaState
 from cluster.models import Replica
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterRow:
-    """`loaded`: ready replicas that have it, of so many that are ready. `fetched`: its origin can be asked; `newer`: it had other files at
+    """`origin`: its repository, or its path on nodes, then with the repository that it was `traced` to, or that was named; `loaded`: ready replicas that have it, of so many that are ready. `fetched`: its origin can be asked; `newer`: it had other files at
     the last look, `trouble`: why that failed; `previous`: what a rollback goes back to."""
 
     id: str
     name: str
     origin: str
+    traced: str
     commit: str
     rank: int | None
     scale: float
@@ -41,7 +43,7 @@ class ModelAdapters:
 
     @cached_property
     def rows(self) -> list[AdapterRow]:
-        found = list(adapters().filter(model=self._model_id))
+        found = list(adapters().filter(model=self._model_id).select_related("origin"))
         held = self._held() if found else []
         return [_row(item, held) for item in found]
 
@@ -57,19 +59,20 @@ def _file(weights: dict[str, str]) -> str:
 
 
 def _row(item: Adapter, held: list[set[tuple[str, str]]]) -> AdapterRow:
-    version = item.version
+    version, told = item.version, origins.come_from(item)
     return AdapterRow(
         id=item.pk,
         name=item.name,
         origin=(version.repository or version.first) if version is not None else item.path,
-        commit=version.commit if version is not None else "",
+        traced="" if version is not None else told["repository"],
+        commit=told["commit"],
         rank=item.facts.get("rank"),
         scale=item.scale,
         size=item.size,
         added=item.created_at,
         loaded=sum((item.name, item.version_id or item.path) in each for each in held),
         ready=len(held),
-        fetched=version is not None and bool(version.registry),
+        fetched=bool(told["repository"]),
         newer=bool(item.changed),
         trouble=item.message,
         previous=item.previous.name if item.previous is not None else "",

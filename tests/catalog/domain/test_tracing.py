@@ -109,5 +109,5 @@ DAY = 24 * 3600.0
     ],
 )
 def test_whose_turn_it_is_to_be_traced(models: list[tuple[str, float, str]], turn: str | None) -> None:
-    rows = [Missing(model_id=name, looked_at=at, code=code) for name, at, code in models]
+    rows = [Missing(id=name, looked_at=at, code=code) for name, at, code in models]
     assert next_to_trace(rows, 10 * DAY) == turn

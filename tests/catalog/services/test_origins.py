@@ -30,7 +30,7 @@ def lying(folder: Path, name: str, data: bytes, model: str = "m") -> Model:
 
 def refused(model: Model, how: str, **words: str) -> Refused:
     with pytest.raises(Refused) as found:
-        getattr(tracing if how == "trace" else origins, how)(actor=ACTOR, model=model, **words)
+        getattr(tracing if how == "trace" else origins, how)(actor=ACTOR, of=model, **words)
     return found.value
 
 
@@ -39,7 +39,7 @@ def test_an_origin_is_given_by_hand_at_a_shortened_commit(stocked_hub: Hub, smal
     old = repo.commit({"q/m-Q8_0.gguf": small})
     repo.commit({"q/m-Q8_0.gguf": small + b"x"})
     model = lying(tmp_path, "m-Q8_0.gguf", small)
-    found = origins.give(actor=ACTOR, model=model, repository="org/given", commit=old[:10])
+    found = origins.give(actor=ACTOR, of=model, repository="org/given", commit=old[:10])
     assert (found.repository, found.commit, found.given_by) == ("org/given", old, ACTOR)
     assert [file.path for file in found.manifest.files] == ["q/m-Q8_0.gguf"]
     assert found.manifest.files[0].sha256
@@ -70,7 +70,7 @@ def test_tracing_takes_the_most_downloaded_repository_that_has_the_file_at_its_s
     ):
         stocked_hub.add(Repo(name, downloads=downloads)).commit({"wonder-Q8_0.gguf": content})
     model = lying(tmp_path, "wonder-Q8_0.gguf", data)
-    found = tracing.trace(actor=ACTOR, model=model)
+    found = tracing.trace(actor=ACTOR, of=model)
     assert (found.repository, found.given_by) == ("b/wonder-GGUF", "")
     assert origins.standings()[0]["repository"] == "b/wonder-GGUF"
 
@@ -82,7 +82,7 @@ def test_tracing_takes_the_commit_that_the_folder_is_named_after(
     old = repo.commit({"odd.gguf": small})
     repo.commit({"odd.gguf": small + b"newer"})
     folder = tmp_path / "models--own--named" / "snapshots" / old
-    found = tracing.trace(actor=ACTOR, model=lying(folder, "odd.gguf", small))
+    found = tracing.trace(actor=ACTOR, of=lying(folder, "odd.gguf", small))
     assert (found.repository, found.commit) == ("own/named", old)
 
 
@@ -93,7 +93,7 @@ def test_the_parts_of_a_set_have_to_be_there_all(stocked_hub: Hub, small: bytes,
     (tmp_path / names[1]).write_bytes(small + b"2")
     (tmp_path / names[0]).write_bytes(small)
     model = _plain(str(tmp_path / names[0]), 2 * len(small) + 1)
-    assert tracing.trace(actor=ACTOR, model=model).repository == "y/parted"
+    assert tracing.trace(actor=ACTOR, of=model).repository == "y/parted"
 
 
 def _plain(path: str, size: int) -> Model:

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from catalog import selectors as catalog
 from catalog.domain.manifests import ManifestFile
 from catalog.models import Event, Model, Origin
-from catalog.services import origins, served, tracing
+from catalog.services import adapter_updates, adapters, origins, served, tracing
 from cluster.selectors import database_now
 from llmgw_site.lib.errors import Refused
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.rows import ACTOR, a_model, a_provider, a_version
-from tests.tiny import tiny_gguf
+from tests.tiny import make_tiny_gguf, tiny_gguf
 from workers.tasks import origins as asked
 
 pytestmark = pytest.mark.django_db
@@ -89,7 +90,7 @@ def test_files_of_the_same_name_and_size_that_differ_leave_it_open(
     assert looked() == ("m", None)
     assert standing("m")["trace"] == "ambiguous"
     assert "a/tuned, b/tuned" in standing("m")["trace_message"]
-    origins.give(actor=ACTOR, model=model, repository="b/tuned")
+    origins.give(actor=ACTOR, of=model, repository="b/tuned")
     assert (standing("m")["trace"], standing("m")["repository"]) == ("", "b/tuned")
 
 
@@ -101,8 +102,39 @@ def test_a_checksum_that_is_known_decides(stocked_hub: Hub, small: bytes, tmp_pa
     files = [ManifestFile(path="tuned-Q8_0.gguf", size=len(small), sha256=sha256, url="https://x.test/tuned-Q8_0.gguf")]
     model = a_model("m", version=a_version("", registry="", commit="", files=files, first="tuned-Q8_0.gguf"))
     with pytest.raises(Refused, match="another SHA-256"):
-        origins.give(actor=ACTOR, model=model, repository="a/tuned")
+        origins.give(actor=ACTOR, of=model, repository="a/tuned")
     assert looked() == ("m", "b/tuned")
+
+
+def test_a_version_that_nothing_needs_and_an_adapter_on_nodes_have_their_turn(
+    stocked_hub: Hub, small: bytes, tmp_path: Path
+) -> None:
+    stocked_hub.add(Repo("b/wonder-GGUF")).commit({"wonder-Q8_0.gguf": small})
+    base, lora = tmp_path / "base.gguf", tmp_path / "calmly.gguf"
+    make_tiny_gguf(base, loras=[(lora, "Something calm.")])
+    stocked_hub.add(Repo("c/calmly-LoRA")).commit({"calmly.gguf": lora.read_bytes()})
+    sha256 = hashlib.sha256(small).hexdigest()
+    files = [
+        ManifestFile(path="wonder-Q8_0.gguf", size=len(small), sha256=sha256, url="https://x.test/wonder-Q8_0.gguf")
+    ]
+    version = a_version("", registry="", commit="", files=files, first="wonder-Q8_0.gguf")
+    model = a_model("off", weights_path=str(base))
+    adapter = adapters.add(actor=ACTOR, model=model, name="calm", path=str(lora))
+    served.disable(actor=ACTOR, model=model)
+    assert looked() == (version.name, "b/wonder-GGUF")
+    served.enable(actor=ACTOR, model=model)
+    found = {looked(after=100.0), looked(after=200.0)}
+    assert found == {("calm", "c/calmly-LoRA"), ("off", None)}
+    assert looked(after=300.0) is None
+    assert {row.subject_kind for row in Event.objects.filter(kind__endswith="_origin")} == {"version", "adapter"}
+    made = a_model("made", version=version, profile={"memory": 1 << 28})
+    assert (standing("made")["repository"], standing("made")["trace"]) == ("b/wonder-GGUF", "traced")
+    assert origins.look(made).files == ()
+    assert looked(after=400.0) is None, "what its version was found to come from is its origin"
+    adapter = catalog.adapters().get(pk=adapter.pk)
+    assert not adapter_updates.look(adapter)
+    with pytest.raises(Refused, match="is not where these files come from"):
+        origins.give(actor=ACTOR, of=adapter, repository="b/wonder-GGUF")
 
 
 def test_where_the_registry_is_away_nobody_is_looked_for_until_later(

@@ -10,7 +10,7 @@ import pytest
 
 from catalog.domain.manifests import ManifestFile
 from catalog.models import Model, Version
-from catalog.services import tracing
+from catalog.services import adapters, tracing
 from cluster.domain.fetching import FetchReport
 from cluster.models import Job
 from cluster.selectors import database_now
@@ -20,7 +20,7 @@ from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.llmgw_site.cli.conftest import Llmgw
 from tests.rows import a_model, a_version
-from tests.tiny import tiny_gguf
+from tests.tiny import make_tiny_gguf, tiny_gguf
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -82,6 +82,31 @@ def test_an_origin_is_traced_or_given(llmgw: Llmgw, stocked_hub: Hub, tmp_path: 
     assert (traced.code, traced.err) == (0, "")
     assert "comes from org/tiny-GGUF at" in traced.out
     assert "as was traced" in traced.out
+
+
+def test_the_origin_of_a_version_and_of_an_adapter_is_traced_or_given(
+    llmgw: Llmgw, stocked_hub: Hub, tmp_path: Path
+) -> None:
+    small, base, lora = tiny_gguf().read_bytes(), tmp_path / "base.gguf", tmp_path / "calmly.gguf"
+    make_tiny_gguf(base, loras=[(lora, "Something calm.")])
+    stocked_hub.add(Repo("org/wonder")).commit({"wonder-Q8_0.gguf": small})
+    stocked_hub.add(Repo("org/calmly-LoRA")).commit({"calmly.gguf": lora.read_bytes()})
+    sha256 = hashlib.sha256(small).hexdigest()
+    files = [
+        ManifestFile(path="wonder-Q8_0.gguf", size=len(small), sha256=sha256, url="https://x.test/wonder-Q8_0.gguf")
+    ]
+    version = a_version("", registry="", commit="", files=files, first="wonder-Q8_0.gguf")
+    adapters.add(actor="t", model=a_model("base", weights_path=str(base)), name="calm", path=str(lora))
+    wrong = llmgw("model", "origin", version.pk, "--repository", "org/calmly-LoRA")
+    assert (wrong.code, "has no file wonder-Q8_0.gguf" in wrong.err) == (1, True)
+    assert "comes from org/wonder, as was traced" in llmgw("model", "origin", version.name).out
+    assert "(from org/wonder, traced)" in llmgw("mirror", "list").out
+    assert "llmgw model origin calm" in llmgw("model", "update", "calm").err
+    given = llmgw("model", "origin", "calm", "--repository", "org/calmly-LoRA")
+    assert "calm comes from org/calmly-LoRA at" in given.out
+    assert "calm (adapter of base)" in llmgw("model", "updates").out
+    assert llmgw("model", "update", "calm", "--detach").code == 0
+    assert llmgw("model", "origin", "none").code == 4
 
 
 def test_bench_opens_a_job_and_refuses_times_that_are_none(llmgw: Llmgw) -> None:

@@ -327,7 +327,7 @@ def test_files_on_the_nodes_are_updated_from_their_origin_and_put_back_where_tha
     path = tmp_path / "m-Q8_0.gguf"
     path.write_bytes(site.small)
     lies = a_model("lies", weights_path=str(path))
-    origins.give(actor=ACTOR, model=lies, repository=REPO)
+    origins.give(actor=ACTOR, of=lies, repository=REPO)
     site.changes()
     job = run(rows.open(kind="update", subject="lies", args={"name": "lies"}, actor="user:x"))
     new = Version.objects.exclude(pk=site.first.pk).get()

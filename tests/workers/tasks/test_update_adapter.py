@@ -11,7 +11,7 @@ import pytest
 
 from catalog.domain.adapters import CONFIG, WEIGHTS
 from catalog.models import Adapter, Model, Version
-from catalog.services import adapter_updates, adapters
+from catalog.services import adapter_updates, adapters, origins
 from catalog.services import versions as weights
 from cluster.models import Job, JobStep, ModelStanding, Replica
 from cluster.selectors import database_now
@@ -23,7 +23,7 @@ from routing.selectors import compile_snapshot
 from tests.cluster.rows import ENGINES, Machine, report, tick
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
-from tests.rows import ACTOR, a_model
+from tests.rows import ACTOR, a_model, a_version
 from tests.tiny import make_tiny_gguf
 from workers import jobs, smoke
 from workers.tasks import origins as asked
@@ -210,6 +210,62 @@ def test_the_new_file_is_fetched_beside_swapped_and_each_new_replica_asked_for_t
     assert (row.previous, row.scale, row.size, row.former_facts) == (site.first, 0.5, new.size, site.adapter.facts)
     assert row.facts != site.adapter.facts, "the new file's own"
     assert not ModelStanding.objects.filter(vetted__isnull=False).exists()
+
+
+def test_an_adapter_that_lay_on_the_nodes_is_updated_once_its_origin_is_known(
+    stocked_hub: Hub, files: Path, answers: list[Any]
+) -> None:
+    class Lying(Site):
+        """The adapter is a file that an operator put there."""
+
+        def __init__(self) -> None:
+            self.files, self.repo, self.machine = files, stocked_hub.add(Repo(REPO)), Machine("one")
+            self.model, self.has, self.told = self.stock(), {str(files / "one.gguf"): 1}, {}
+            self.adapter = adapters.add(actor=ACTOR, model=self.model, name="calm", path=str(files / "one.gguf"))
+            self.beat()
+            tick()
+            self.ready(Replica.objects.get())
+
+    site = Lying()
+    with pytest.raises(Refused, match="llmgw model origin calm"):
+        opened(site)
+    # the repository calls its file otherwise than the operator did: it is none that has it
+    with pytest.raises(Refused, match=r"has no file one\.gguf"):
+        origins.give(actor=ACTOR, of=site.now(), repository=REPO)
+    site.repo.commit({"one.gguf": (files / "one.gguf").read_bytes()})
+    origins.give(actor=ACTOR, of=site.now(), repository=REPO)
+    assert run(opened(site)).code == "update_not_needed"
+    site.repo.commit({"one.gguf": (files / "two.gguf").read_bytes()})
+    job = run(opened(site))
+    new = Version.objects.get()
+    site.hold(new)
+    run(job)
+    tick()
+    row = site.now()
+    assert (row.version, row.path, row.former_path) == (new, "", str(files / "one.gguf")), job.message
+    assert (entry().weights, entry().former) == (f"{new.pk}/one.gguf", str(files / "one.gguf")), "both answer"
+    site.ready(Replica.objects.filter(run=True).latest("created_at"))
+    run(job)
+    tick()
+    site.leave()
+    run(job)
+    assert (job.state, job.code) == ("done", "")
+    assert not adapter_updates.look(site.now())
+    with pytest.raises(Refused, match="no earlier version"):
+        opened(site, "adapter_rollback")
+
+
+def test_a_failed_update_of_an_adapter_that_lay_on_the_nodes_leaves_it_there(stocked_hub: Hub, files: Path) -> None:
+    path = str(files / "one.gguf")
+    repo = stocked_hub.add(Repo(REPO))
+    repo.commit({"one.gguf": (files / "one.gguf").read_bytes()})
+    model = a_model("base", weights_path=str(files / "base.gguf"), profile={"memory": 1 << 28})
+    row = adapters.add(actor=ACTOR, model=model, name="calm", path=path)
+    before, version = updates.adapter_now(row), a_version(REPO, first="one.gguf")
+    updates.swap_adapter(actor=ACTOR, adapter=row, version=version, facts={}, before=before, why="")
+    assert updates.swap_adapter_back(actor=ACTOR, adapter=row, version_id=version.pk, before=before, why="")
+    row = Adapter.objects.get()
+    assert (row.version, row.path, row.former_path, row.facts) == (None, path, "", before["facts"])
 
 
 def test_the_way_back_fetches_nothing(site: Site, answers: list[Any]) -> None:
