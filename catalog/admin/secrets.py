@@ -6,6 +6,7 @@ The text of a new one goes to the next page in a message, which Django keeps in 
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from typing import Any
 
@@ -110,7 +111,7 @@ class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
         initial=0,
         required=False,
         widget=UnfoldAdminSelectWidget,
-        help_text="Where requests wait for room. More than 0 is given by who may make keys everywhere.",
+        help_text="Where requests wait for room.",
     )
 
     class Meta:
@@ -140,6 +141,17 @@ class KeyPages(_SecretPages):
 
     def rows(self) -> Any:
         return selectors.keys()
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """Who may make keys within scopes alone is offered what they may give: `keys.may_issue` refuses more."""
+        form = super().get_form(request, obj, change, **kwargs)
+        if "priority" in form.base_fields and not access.reach(request.user, "catalog.add_apikey").everywhere:
+            field = form.base_fields["priority"] = copy.deepcopy(
+                form.base_fields["priority"]
+            )  # it is shared by all forms
+            field.choices = [(value, words) for value, words in _SHARES.items() if value <= 0]
+            field.help_text += " A larger share is given by who may make keys everywhere."
+        return form
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         fields = KeyForm.Meta.fields

@@ -22,6 +22,8 @@ FIELDS = frozenset(
 """What callers may set."""
 MAX_NODES = 1000
 MAX_CLASSES = 64
+LEAST_MEMORY = 1 << 20
+"""Bytes; whoever reserves fewer has left out a unit."""
 _NEEDS = frozenset({"engine", "gpus_per_node", "tp", "pp", "card_classes", "card_memory", "memory"})
 """What `vet_way` and `vet_needs` look at: only who changes one of these is asked to mend them."""
 
@@ -46,6 +48,7 @@ def build(*, model: Model, name: str = "default", **fields: Any) -> Profile:
             "model_is_external",
             f"The model {model.name} is answered by a provider: no engine runs it, so it has no profiles.",
         )
+    vet_sizes(fields)
     profile = Profile(model=model, name=name, **lists(fields))
     vet(profile.engine, profile.args, profile.env)
     vet_way(profile, model)
@@ -57,6 +60,7 @@ def update(*, actor: str, profile: Profile, why: str = "", **changes: Any) -> Pr
     """Change fields of a profile; replicas that run by it are replaced by the reconciler. What was measured of it as it
     was is forgotten with that. Raises Refused, also what the floors above have against it (`signals.profile_changing`)."""
     known(changes)
+    vet_sizes(changes)
     changes = lists(changes)
     if any(changes[name] != getattr(profile, name) for name in _SHAPES & changes.keys()):
         changes = {**dict.fromkeys(MEASURED, 0.0), **changes}
@@ -93,6 +97,16 @@ def lists(fields: dict[str, Any]) -> dict[str, Any]:
     if wrong:
         raise Refused(Kind.INVALID, "invalid_value", f"labels: {wrong}.", param="labels")
     return found
+
+
+def vet_sizes(fields: dict[str, Any]) -> None:
+    """Refuse to reserve less than any engine takes."""
+    for name in ("memory", "card_memory"):
+        value = fields.get(name)
+        if isinstance(value, int) and 0 < value < LEAST_MEMORY:
+            text = f"{name}: {value} {'byte is' if value == 1 else 'bytes are'} less than any engine takes: write the unit, such as 5GiB "
+            text += f"(over the API all of the bytes, {LEAST_MEMORY:,} at least); 0: it is estimated."
+            raise Refused(Kind.INVALID, "invalid_value", text, param=name)
 
 
 def class_names(classes: Any) -> list[str]:

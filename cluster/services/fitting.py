@@ -1,4 +1,4 @@
-"""Refuses a change that makes a profile too large for every node there is: a slip of a unit would stop its model at the next start."""
+"""Refuses a change after which a profile fits no node there is: a slip of a unit or of a name would stop its model at the next start."""
 
 from __future__ import annotations
 
@@ -61,6 +61,30 @@ def vet_room(*, profile: Profile, asked: Profile, **kwargs: Any) -> None:
     why = refused(board, model, way, [lasting(room.node, way) for room in board.by_index]).message
     text = f"{field}: {why}. Ask for less, add such a node first, or switch the profile off until there is one"
     raise Refused(Kind.CONFLICT, "profile_fits_nowhere", text, param=field)
+
+
+NAMED = 10
+"""Nodes that a refusal names."""
+
+
+@receiver(profile_changing)
+def vet_nodes(*, profile: Profile, asked: Profile, **kwargs: Any) -> None:
+    """Raises Refused `unknown_node` where a change names a node that is not in the cluster, with those that are.
+
+    1. only names that are new: one that has left the cluster stays in the list until somebody takes it out
+    2. a profile that is switched off is for nodes to come, and so is one in a cluster without any
+    """
+    named = [name for name in asked.nodes if name not in profile.nodes]  # 1
+    if not named or not asked.enabled:  # 2
+        return
+    there = sorted(selectors.nodes().values_list("name", flat=True))
+    wrong = next((name for name in named if name not in there), None)
+    if not there or wrong is None:  # 2
+        return
+    known = ", ".join(there[:NAMED]) + (f" and {len(there) - NAMED} more" if len(there) > NAMED else "")
+    text = f"nodes: there is no node {wrong!r} in the cluster, which has {known}: correct the name, have the node join first, or "
+    text += "switch the profile off until it has"
+    raise Refused(Kind.INVALID, "unknown_node", text, param="nodes")
 
 
 def _raised(profile: Profile, asked: Profile) -> dict[str, int]:

@@ -128,8 +128,8 @@ def target(*, actor: str, model: Model, tps: float, why: str = "") -> Sized:
     each = _each(view)
     if not each:
         text = (
-            f"nobody has measured how many tokens a second a replica of {view.name} gives: set measured_tps of its "
-            f"profile (`llmgw model target {view.name} --tps {tps:g} --each N`)"
+            f"nobody has measured how many tokens a second a replica of {view.name} gives: measure it (`llmgw bench {view.name}`), or say it "
+            f"(measured_tps of its profile, `llmgw model target {view.name} --tps {tps:.10g} --each N`)"
         )
         raise Refused(Kind.CONFLICT, "not_measured", text)
     replicas = max(1, math.ceil(tps / each))

@@ -265,6 +265,8 @@ def cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(str(item) for item in value) or "-"
     if isinstance(value, dict):
+        if not any(isinstance(item, dict | list) for item in value.values()):
+            return ", ".join(f"{name}={item}" for name, item in value.items()) or "-"
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 

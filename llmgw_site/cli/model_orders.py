@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from llmgw_site.cli.client import Api, CliError, Column, ExitCode, ago, api, show_list
+from llmgw_site.cli.model_words import replicas, scaling
 
 Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
@@ -58,22 +59,44 @@ def scale(
     if len(body) == 1:
         raise CliError(ExitCode.USAGE, "write what shall change: --min, --max or --rest-after")
     row = _post(model, "scale", body)
-    print(f"{row['name']} {_scaling(row)}.")
+    print(f"{row['name']} {scaling(row)}.")
 
 
 def target(
     model: Ref,
-    tps: Annotated[float, typer.Option(min=0.001, help="Tokens a second that all its replicas give together.")],
+    tps: Annotated[
+        float,
+        typer.Option(metavar="RATE", min=0.001, help="Tokens a second that all its replicas shall give together."),
+    ],
     each: Annotated[
-        float | None, typer.Option(min=0.001, help="Tokens a second that one replica was measured to give; kept.")
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            min=0.001,
+            help="Tokens a second that one replica gives, all its requests together: written down for the profile, in place of "
+            "what `llmgw bench` measured; left out: as it stands there.",
+        ),
     ] = None,
     at_once: Annotated[
-        float | None, typer.Option(min=0.1, help="Requests at once that one replica was measured to serve well; kept.")
+        float | None,
+        typer.Option(
+            metavar="COUNT",
+            min=0.1,
+            help="Requests at once up to which one replica serves well: written down likewise.",
+        ),
     ] = None,
-    profile: Annotated[str, typer.Option(help="The profile that was measured; left out: the first enabled one.")] = "",
+    profile: Annotated[
+        str,
+        typer.Option(
+            help="Of which profile --each and --at-once are, by name or id; left out: the enabled one of the highest priority."
+        ),
+    ] = "",
     why: Why = "",
 ) -> None:
-    """Size a model for a throughput, by what one replica was measured to give, against the room there is."""
+    """Size a model for a throughput: it gets RATE of --tps over what one replica gives, rounded up. What finds no place is refused.
+
+    What one replica gives is known from `llmgw bench MODEL`, or is said with --each; it is refused where neither was done.
+    """
     client = api()
     row = client.find("models", model, noun="model")
     measured = {"measured_tps": each, "measured_concurrency": at_once}
@@ -83,7 +106,7 @@ def target(
         client.patch(f"profiles/{chosen['id']}", measured)
     sized = client.post(f"models/{row['id']}/target", {"tps": tps, "why": why})
     count = sized["replicas"]
-    print(f"{row['name']} has {_replicas(count)} for {tps:g} tokens/s: each was measured to give {sized['each']:g}.")
+    print(f"{row['name']} has {replicas(count)} for {tps:g} tokens/s: each was measured to give {sized['each']:g}.")
 
 
 def restart(
@@ -94,7 +117,7 @@ def restart(
     """Replace each replica of a model by a new one: started beside it, then the old one drains."""
     answer = _post(model, "restart", {"in_place": in_place, "why": why})
     count = answer["replicas"]
-    print(f"{_replicas(count)} will be replaced{', one after the other' if count > 1 else ''}.")
+    print(f"{replicas(count)} will be replaced{', one after the other' if count > 1 else ''}.")
 
 
 def retry(model: Ref, why: Why = "") -> None:
@@ -141,11 +164,11 @@ def show_why(client: Api, row: dict[str, Any]) -> None:
         if wait["message"] != status["reason"]:
             print(f"{wait['code']}: {wait['message']}")
     if standing["grown"]:
-        print(f"{_replicas(standing['grown'])} beyond its base, because of load")
+        print(f"{replicas(standing['grown'])} beyond its base, because of load")
     if failures := standing["failures"]:
         print("The last start failed" if failures == 1 else f"The last {failures} starts failed")
     if standing["restarting"]:
-        print(f"{_replicas(len(standing['restarting']))} still to be replaced")
+        print(f"{replicas(len(standing['restarting']))} still to be replaced")
     print()
     columns: list[Column] = [("when", lambda item: ago(item["at"])), "kind", "message", "why", ("by", _actor)]
     show_list(told["decisions"], columns, as_json=False, empty="Nothing was decided about it yet.")
@@ -190,19 +213,3 @@ def _profile(row: dict[str, Any], name: str) -> dict[str, Any]:
             ExitCode.NOT_FOUND, f"{row['name']} has no profile {name!r}" if name else f"{row['name']} has none"
         )
     return dict(found)
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
-
-
-def _scaling(row: dict[str, Any]) -> str:
-    least, most = row["replicas"], row["max_replicas"]
-    if not least and not most:
-        return "has no replicas"
-    if not least:
-        idle = f"{row['rest_after']:g} s" if row["rest_after"] else "the server's setting"
-        return f"runs on demand, with at most {_replicas(most)}, and rests after {idle} without a request"
-    if most is None or most == least:
-        return f"has {_replicas(least)}"
-    return f"has {least} to {most} replicas, by its load"

@@ -6,12 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_site.cli import adapters, model_adding, model_orders, model_prices, model_queues, serving, updates
+from llmgw_site.cli import (
+    adapters,
+    model_adding,
+    model_orders,
+    model_prices,
+    model_queues,
+    model_words,
+    serving,
+    updates,
+)
 from llmgw_site.cli import registry as model_registry
 from llmgw_site.cli import resources as model_resources
 from llmgw_site.cli.client import AsJson, Column, ago, api, print_json, show_item, show_list
+from llmgw_site.cli.model_words import engines, size, version_words
 from llmgw_site.cli.quotas import KINDS, find_scope
-from llmgw_site.lib.units import format_bytes
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
 for _orders in (serving.COMMANDS, model_orders.COMMANDS, model_registry.COMMANDS, updates.COMMANDS):
@@ -27,29 +36,10 @@ Ref = Annotated[str, typer.Argument(metavar="MODEL", help="Its name or id.")]
 Why = Annotated[str, typer.Option(help="Reason, kept with the event.")]
 
 
-def size(row: dict[str, Any]) -> str:
-    return "-" if row["weights_size"] is None else format_bytes(row["weights_size"])
-
-
 def shape(row: dict[str, Any]) -> str:
     """Architecture and quantization, as far as the file tells."""
     parts = (row["facts"].get("architecture"), row["facts"].get("quantization"))
     return " ".join(part for part in parts if part)
-
-
-def version_words(version: dict[str, Any] | None) -> str:
-    """Fetched weights: where they are from, at which commit, in which quantization."""
-    if version is None:
-        return "-"
-    words = (version["repository"] or version["first"] or version["id"], version["commit"][:8], version["quantization"])
-    return " ".join(word for word in words if word)
-
-
-def engines(row: dict[str, Any]) -> list[str]:
-    """What answers for it: engines, or a provider."""
-    if row["provider"]:
-        return [f"provider {row['provider_name']}"]
-    return sorted({profile["engine"] for profile in row["profiles"] if profile["enabled"]})
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -88,32 +78,10 @@ def show(
     if why:
         model_orders.show_why(client, row)
         return
-    plain = [name for name in row if name not in ("facts", "profiles", "weights_size", "version", "previous")]
-    weights: list[Column] = [(name, _version(name)) for name in ("version", "previous") if row[name]]
-    if row["version"] and row["version"]["projector"]:
-        weights.append(("sees or hears by", lambda row: row["version"]["projector"]))
-    facts: list[Column] = [(f"facts {name}", _fact(name)) for name in row["facts"]]
-    show_item(row, as_json=False, fields=[*plain, *weights, ("weights_size", size), *facts])
+    show_item(row, as_json=False, fields=model_words.fields(row, model_orders.states(client).get(row["id"], "")))
     print()
-    columns: list[Column] = [
-        "name",
-        "engine",
-        "enabled",
-        "priority",
-        "context",
-        "slots",
-        "threads",
-        "memory",
-        "gpus_per_node",
-        "tp",
-        "card_memory",
-        "nodes",
-        "labels",
-        "args",
-        "env",
-    ]
     empty = "Its provider answers for it." if row["provider"] else "No profiles: it cannot run until it has one."
-    show_list(row["profiles"], columns, as_json=False, empty=empty)
+    show_list(row["profiles"], model_words.PROFILES, as_json=False, empty=empty)
 
 
 app.command("add")(model_adding.add)
@@ -152,8 +120,8 @@ def owner(
         row = client.patch(f"models/{row['id']}", {kind: found["id"]})
     elif scope:
         row = client.patch(f"models/{row['id']}", dict.fromkeys(KINDS))
-    kind = next((name for name in KINDS if row[name]), "")
-    print(f"{row['name']} belongs to {f'the {kind} ' + row[f'{kind}_name'] if kind else 'nobody'}.")
+    named = model_words.owner(row)
+    print(f"{row['name']} belongs to {named if named == 'nobody' else f'the {named}'}.")
 
 
 @app.command()
@@ -170,11 +138,3 @@ def _act(model: str, action: str, why: str) -> dict[str, Any]:
     row = client.find("models", model, noun="model")
     answer: dict[str, Any] = client.post(f"models/{row['id']}/{action}", {"why": why})
     return answer
-
-
-def _version(name: str) -> Any:
-    return lambda row: version_words(row[name])
-
-
-def _fact(name: str) -> Any:
-    return lambda row: row["facts"][name]

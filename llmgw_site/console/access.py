@@ -39,8 +39,9 @@ def page(*permissions: str, in_scopes: bool = False) -> Callable[[View], View]:
 
 
 def show(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
-    """Render a whole page in the console's frame."""
-    return render(request, template, {**admin.site.each_context(request), "title": title, **context})
+    """Render a whole page in the console's frame; with `refused` (forms.Refusal) it is one that says what was refused."""
+    status = 409 if context.get("refused") is not None else 200
+    return render(request, template, {**admin.site.each_context(request), "title": title, **context}, status=status)
 
 
 def fragment(request: HttpRequest, template: str, **context: Any) -> HttpResponse:

@@ -40,9 +40,8 @@ def add(request: HttpRequest, model_id: str) -> HttpResponse:
             raise Refused(Kind.INVALID, "invalid_value", text, param="source")
         adapters.add(actor=actors.of_request(request), model=row, name=name, scale=_scale(given["scale"]), **where)
     except Refused as refused:
-        if refused.param in ("path", "repository"):
-            refused.param = "source"
-        return models.refused_card(request, model_id, "adapter", refused)
+        named = {"path": "source", "repository": "source"}
+        return models.refused_card(request, model_id, "adapter", refused, named)
     messages.success(request, f"{name} is loaded by every replica of {row.name} now, one after the other.")
     return redirect("console:model", model_id)
 

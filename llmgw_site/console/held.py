@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from catalog.services import access as scoped
 from catalog.services import holders
 from catalog.services.access import Holder, Reach
-from llmgw_site.console import access
+from llmgw_site.console import access, forms
 from llmgw_site.lib.errors import Kind, Refused
 
 
@@ -97,8 +97,7 @@ class HeldPages(ABC):
         return self._form(request, of, held, refused)
 
     def _form(self, request: HttpRequest, of: Holder, held: Reach, refused: Refused | None) -> HttpResponse:
-        typed = {name: str(value) for name, value in request.POST.items()} if refused else None
-        param = (refused.param or "") if refused else ""
+        typed = forms.typed(request, request.POST) if refused else None
         context = {
             "of": of,
             "kind": holders.kind(of),
@@ -109,16 +108,10 @@ class HeldPages(ABC):
             "fields_of": f"console/{self.noun}_fields.html",
             "left": self.left,
             "hint": self.hint,
-            "refusal": refused,
-            "at": param,
-            "beside": param in request.POST,
-            "said": refused.message.removeprefix(f"{param}: ").rstrip(".") if refused else "",
+            "refused": refused and forms.refusal(refused, form="held", fields=[*typed] if typed else ()),
             "why": request.POST.get("why", ""),
         }
-        answer = access.show(request, "console/held_form.html", f"{self.noun.capitalize()} of {of.name}", **context)
-        if refused is not None:
-            answer.status_code = 409
-        return answer
+        return access.show(request, "console/held_form.html", f"{self.noun.capitalize()} of {of.name}", **context)
 
     def _remove(self, request: HttpRequest) -> HttpResponse:
         try:

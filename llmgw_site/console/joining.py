@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog.services import actors
 from cluster.services import joining
-from llmgw_site.console import access, selectors
+from llmgw_site.console import access, forms, selectors
 from llmgw_site.console.theme import MAY_ADD_JOIN_TOKENS, MAY_REVOKE_JOIN_TOKENS, MAY_SEE_JOIN_TOKENS
 from llmgw_site.lib.addresses import unreachable_controller
 from llmgw_site.lib.errors import Refused
@@ -24,13 +24,13 @@ LIVES = ((1.0, "1 hour"), (24.0, "24 hours"), (168.0, "7 days"))
 @require_http_methods(["GET", "HEAD", "POST"])
 def add(request: HttpRequest) -> HttpResponse:
     """How a machine joins; a POST makes a token, and its answer is the only page that ever shows it."""
-    context = {
+    context: dict[str, Any] = {
         "tokens": selectors.open_tokens,
         "may_revoke": request.user.has_perms(MAY_REVOKE_JOIN_TOKENS),  # type: ignore[union-attr]
     }
     if "parts" in request.GET:
         return access.fragment(request, "console/node_add_parts.html", **context)
-    context |= {"lives": LIVES, "uses": 1, "hours": 24.0}
+    context |= {"lives": [(f"{hours:g}", words) for hours, words in LIVES], "typed": {"uses": "1", "hours": "24"}}
     if request.method == "POST":
         try:
             issued = joining.issue(actor=actors.of_request(request), **_wishes(request))
@@ -40,7 +40,8 @@ def add(request: HttpRequest) -> HttpResponse:
                 "unreachable": unreachable_controller(issued.command),
             }
         except Refused as refusal:
-            messages.error(request, f"{refusal.message} ({refusal.code})")
+            typed = forms.typed(request, ("uses", "hours"))
+            context |= {"typed": typed, "refused": forms.refusal(refusal, form="token", fields=typed)}
     return access.show(request, "console/node_add.html", "Add a node", **context)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -11,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from catalog import selectors as catalog
 from catalog.services import access as scoped
 from catalog.services import actors, keys
-from llmgw_site.console import access
+from llmgw_site.console import access, forms
 from llmgw_site.console.theme import MAY_ROTATE_KEYS
 from llmgw_site.lib.errors import Refused
 
@@ -23,29 +25,30 @@ USUAL = 86_400
 @access.page(*MAY_ROTATE_KEYS, in_scopes=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def rotate(request: HttpRequest, key_id: str) -> HttpResponse:
-    """The form, and what it asks for; a refusal is shown above it."""
+    """The form, and what it asks for; a refusal is shown in it as it was filled in."""
     try:
         held = scoped.reach(request.user, "catalog.change_apikey")
         key = catalog.find(held.of_rows(catalog.keys(), scoped.IN_PROJECT), key_id, noun="key")
     except Refused as refusal:
         messages.error(request, refusal.message)
         return redirect("admin:catalog_apikey_changelist")
-    refused = None
+    context: dict[str, Any] = {
+        "key": key,
+        "graces": [(str(seconds), words) for seconds, words in GRACES],
+        "typed": {"grace": str(USUAL), "why": ""},
+    }
     if request.method == "POST":
         try:
             grace, why = _seconds(request.POST.get("grace", "")), request.POST.get("why", "")[:1000]
             key, secret = keys.rotate(actor=actors.of_request(request), key=key, grace=grace, why=why)
         except Refused as refusal:
-            refused = refusal
+            typed = forms.typed(request, ("grace", "why"))
+            context |= {"typed": typed, "refused": forms.refusal(refusal, form="rotate", fields=typed)}
         else:
             told = "The API key {} has another text. Copy it now, it is not shown again: <code>{}</code>"
             messages.warning(request, format_html(told, key.name, secret.text))
             return redirect("admin:catalog_apikey_change", key.pk)
-    context = {"key": key, "graces": GRACES, "usual": USUAL, "refusal": refused}
-    answer = access.show(request, "console/key_rotate.html", f"Another text for {key.name}", **context)
-    if refused is not None:
-        answer.status_code = 409
-    return answer
+    return access.show(request, "console/key_rotate.html", f"Another text for {key.name}", **context)
 
 
 def _seconds(text: str) -> float:

@@ -13,13 +13,13 @@ from catalog import selectors as catalog
 from catalog.services import actors, mirror
 from cluster.selectors.kept import kept
 from cluster.services import weights
-from llmgw_site.console import access
+from llmgw_site.console import access, forms
 from llmgw_site.console.theme import MAY_ADD_WEIGHTS, MAY_REMOVE_WEIGHTS, MAY_SEE_WEIGHTS
 from llmgw_site.lib.errors import Refused
 
 FIELDS = ("source", "quantization", "checksums")
-LONGEST = 4000
-"""Characters of a field that stand in the form again."""
+NAMED = {"sha256": "checksums", "repository": "source", "revision": "source"}
+"""Fields that refusals call otherwise."""
 
 
 @access.page(*MAY_SEE_WEIGHTS)
@@ -35,7 +35,7 @@ def add(request: HttpRequest) -> HttpResponse:
     """Have one model's files fetched. A refusal is shown in the form as it was filled in."""
     if request.method != "POST":
         return redirect("console:mirror")
-    words = {name: request.POST.get(name, "")[:LONGEST].replace("\x00", "") for name in FIELDS}
+    words = forms.typed(request, FIELDS)
     try:
         row = mirror.add(
             actor=actors.of_request(request), source=words["source"].split(), checksums=words["checksums"].split(),
@@ -76,9 +76,5 @@ def _page(request: HttpRequest, words: dict[str, str] | None = None, refusal: Re
     if "parts" in request.GET and refusal is None:
         return access.fragment(request, "console/mirror_parts.html", **context)
     if refusal is not None:
-        at = refusal.param if refusal.param in FIELDS else {"sha256": "checksums"}.get(refusal.param or "", "source")
-        context["refused"] = {"verb": "add", "said": refusal.message.rstrip("."), "code": refusal.code, "at": at}
-    answer = access.show(request, "console/mirror.html", "Mirror", **context)
-    if refusal is not None:
-        answer.status_code = 409
-    return answer
+        context["refused"] = forms.refusal(refusal, form="add", fields=FIELDS, named=NAMED)
+    return access.show(request, "console/mirror.html", "Mirror", **context)

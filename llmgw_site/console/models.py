@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -14,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from catalog.choices import CLASSES
 from catalog.services import actors, holders, served
 from cluster.services import standing
-from llmgw_site.console import access, selectors
+from llmgw_site.console import access, forms, selectors
 from llmgw_site.console.selectors import ModelRow
 from llmgw_site.console.theme import MAY_CHANGE_MODEL, MAY_FIND_MODELS, MAY_SEE_MODEL, MAY_UPDATE_MODELS
 from llmgw_site.lib.errors import Kind, Refused
@@ -39,11 +40,24 @@ def order(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
     try:
         messages.success(request, ORDERS[verb](request, row, actors.of_request(request)))
     except Refused as refusal:
-        return _card(request, model_id, verb, refusal)
+        return refused_card(request, model_id, verb, refusal, NAMED.get(verb, forms.NONE))
     return redirect("console:model", model_id)
 
 
-def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused | None = None) -> HttpResponse:
+def refused_card(
+    request: HttpRequest, model_id: str, form: str, refused: Refused, named: Mapping[str, str] = forms.NONE
+) -> HttpResponse:
+    """The card with one of its forms as it was filled in, and why it was refused. For the forms of other files too."""
+    return _card(request, model_id, form, refused, named)
+
+
+def _card(
+    request: HttpRequest,
+    model_id: str,
+    form: str = "",
+    refused: Refused | None = None,
+    named: Mapping[str, str] = forms.NONE,
+) -> HttpResponse:
     found = selectors.model_card(model_id)
     if found is None:
         raise Http404("There is no model with this id.")
@@ -66,23 +80,11 @@ def _card(request: HttpRequest, model_id: str, verb: str = "", refusal: Refused 
     }
     if "parts" in request.GET:
         return access.fragment(request, "console/model_parts.html", **context)
-    if refusal is not None:
-        typed = fields.get(verb, {})
-        typed |= {name: request.POST.get(name, "")[:LONGEST] for name in typed}
-        at = refusal.param if refusal.param in typed else next(iter(typed), "")
-        said, param = refusal.message.rstrip("."), refusal.param or ""
-        beside = {"at": param if param in typed else "", "focus": at, "words": said.removeprefix(f"{param}: ")}
-        context["refused"] = {"verb": verb, "said": said, "code": refusal.code, "at": at, "in": {verb: beside}}
-    answer = access.show(request, "console/model.html", f"Model {found.row.name}", **context)
-    if refusal is not None:
-        answer.status_code = 409
-    return answer
-
-
-refused_card = _card
-"""For the forms of other pages that stand on the card: model, form, refusal."""
-LONGEST = 1000
-"""Characters of a field that stand in a form again."""
+    if refused is not None:
+        of_form = fields.setdefault(form, {})
+        of_form |= forms.typed(request, of_form)
+        context["refused"] = forms.refusal(refused, form=form, fields=of_form, named=named)
+    return access.show(request, "console/model.html", f"Model {found.row.name}", **context)
 
 
 def _fields(row: ModelRow) -> dict[str, dict[str, Any]]:
@@ -100,6 +102,8 @@ def _fields(row: ModelRow) -> dict[str, dict[str, Any]]:
         },
         "restart": {"in_place": "", "why": ""},
         "adapter": {"source": "", "file": "", "name": "", "scale": ""},
+        "origin": {"repository": "", "commit": ""},
+        "bench": {"ttft": ""},
     }
 
 
@@ -172,6 +176,8 @@ ORDERS = {
 }
 
 
+NAMED = {"class": {"priority_class": "class"}, "owner": dict.fromkeys(("", *served.OWNERS), "scope")}
+"""Fields that refusals call otherwise."""
 FRACTIONS = ("rest_after", "tps", "queue_wait")
 """Fields of numbers that need not be whole."""
 

@@ -57,7 +57,7 @@ def repository(request: HttpRequest, ref: str) -> HttpResponse:
         try:
             return redirect("console:job", serving.open_job(request, ref))
         except Refused as refused:
-            context["refused"] = serving.typed(request, refused)
+            context |= serving.refused(request, refused)
     try:
         context |= {"card": registry.look(ref).card}
         seen, shapes = registry.shapes(ref)
@@ -75,7 +75,6 @@ def repository(request: HttpRequest, ref: str) -> HttpResponse:
         context |= {"seen": seen, "plans": plans, "facts": shapes[0][1] if shapes else None}
     except Refused as refused:
         context |= {"refusal": refused, "said": refused.message.rstrip(".")}
-    answer = access.show(request, "console/registry_model.html", f"Repository {ref}", **context)
-    if "refused" in context:
-        answer.status_code = 409
-    return answer
+    if "refused" in context and context["refused"].form not in [order["file"] for *_, order in context["plans"]]:
+        context["elsewhere"] = True  # there is no form to show it in
+    return access.show(request, "console/registry_model.html", f"Repository {ref}", **context)

@@ -13,6 +13,7 @@ from catalog.services import actors, served
 from cluster.domain.offers import Plan
 from cluster.domain.serving import default_name, way_name
 from cluster.services import jobs
+from llmgw_site.console import forms
 from llmgw_site.lib.errors import Kind, Refused
 
 LONGEST = 500
@@ -44,15 +45,9 @@ def open_job(request: HttpRequest, ref: str) -> str:
     return str(jobs.open(kind="serve", subject=given["name"], args=args, actor=actors.of_request(request)).pk)
 
 
-def typed(request: HttpRequest, refusal: Refused) -> dict[str, Any]:
-    """What stood in the form that was refused, and why it was."""
-    fields = {key: request.POST.get(key, "")[:LONGEST] for key in ("file", "name", "way", "projector")}
+def refused(request: HttpRequest, refusal: Refused) -> dict[str, Any]:
+    """What stood in the form that was refused, and why it was. The form goes by its file."""
+    fields = forms.typed(request, ("name", "way", "projector"))
     marks = {key: key in request.POST for key in ("on_demand", "fallbacks")}
-    return {
-        **fields,
-        **marks,
-        "verb": "serve",
-        "said": refusal.message.rstrip("."),
-        "code": refusal.code,
-        "at": refusal.param,
-    }
+    file = forms.typed(request, ("file",))["file"]
+    return {"typed": {**fields, **marks}, "refused": forms.refusal(refusal, form=file, fields=fields)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from catalog.services import actors
 from cluster.domain.modules import Module
 from cluster.services import setup as service
-from llmgw_site.console import access, selectors
+from llmgw_site.console import access, forms, selectors
 from llmgw_site.console.theme import MAY_CHANGE_SETUP, MAY_SEE_SETUP
 from llmgw_site.lib.errors import Refused
 
@@ -60,7 +59,7 @@ def page(request: HttpRequest) -> HttpResponse:
 @access.page(*MAY_SEE_SETUP, *MAY_CHANGE_SETUP)
 @require_POST
 def save(request: HttpRequest) -> HttpResponse:
-    """Keep what the form says; a refusal is shown above the form as it was filled in."""
+    """Keep what the form says; a refusal is shown in the form as it was filled in."""
     wish = _wish(request)
     try:
         service.put(actor=actors.of_request(request), controller_tier=wish.tier, nodes=wish.nodes, version=wish.version)
@@ -95,19 +94,16 @@ def _show(
     request: HttpRequest, now: selectors.SetupPage, wish: Wish | None = None, refusal: Refused | None = None
 ) -> HttpResponse:
     tier = now.tier if wish is None else wish.tier
-    context: dict[str, Any] = {
+    context = {
         "setup": now,
         "roles": ROLES,
         "tier": _boxes(tier),
         "lines": [_line(row, wish) for row in now.rows],
-        "refusal": refusal,
+        "refused": refusal and forms.refusal(refusal, form="setup", fields=("controller_tier",)),
         "may_change": request.user.has_perms(MAY_CHANGE_SETUP),  # type: ignore[union-attr]
         "shown": len(now.rows),
     }
-    answer = access.show(request, "console/setup.html", "Cluster setup", **context)
-    if refusal is not None:
-        answer.status_code = 409
-    return answer
+    return access.show(request, "console/setup.html", "Cluster setup", **context)
 
 
 def _line(row: selectors.SetupRow, wish: Wish | None) -> Line:

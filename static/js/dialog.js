@@ -7,7 +7,8 @@
        <label data-needs="cards">…</label>               is shown only where there are some
    </form></dialog>
 
-   A button with data-open alone opens the dialog as it is. Closing is the dialog's own: Escape, or formmethod="dialog". */
+   A button with data-open alone opens the dialog as it is. Closing is the dialog's own: Escape, or formmethod="dialog".
+   One that the page came with open, for what it asked was refused, is opened again as a modal one. */
 
 function fill(dialog, data) {
     const form = dialog.querySelector("form");
@@ -32,3 +33,8 @@ document.addEventListener("click", (event) => {
     if (button.dataset.dialog) fill(dialog, button.dataset);
     dialog.showModal();
 });
+
+for (const dialog of document.querySelectorAll("dialog[open]")) {
+    dialog.close();
+    dialog.showModal();
+}

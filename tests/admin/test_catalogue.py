@@ -300,7 +300,7 @@ def test_an_external_model_is_added_without_weights_or_profiles(console: Client)
 
 def test_a_profile_is_pinned_to_nodes(console: Client) -> None:
     form = {"name": "m", "replicas": 1, "weights_path": "/not/here.gguf"}
-    console.post(url("model", "add"), {**form, **inline({"name": "default", "memory": 64, "nodes": '["alpha"]'})})
+    console.post(url("model", "add"), {**form, **inline({"name": "default", "memory": 64 << 20, "nodes": '["alpha"]'})})
     assert Profile.objects.get().nodes == ["alpha"]
     response = console.post(url("model", "add"), {**form, "name": "n", **inline({"name": "default", "nodes": "[1]"})})
     assert "nodes" in problems(response)

@@ -160,7 +160,7 @@ def test_a_model_may_be_called_like_an_action_and_goes_by_its_id_then(caller: Ca
 def test_profiles_stand_below_their_model_and_in_a_list_of_all(caller: Caller) -> None:
     a_model("a"), a_model("b")
     made = caller(
-        "POST", "models/a/profiles", {"name": "big", "memory": 64, "priority": 5, "env": {"OMP_PLACES": "cores"}}
+        "POST", "models/a/profiles", {"name": "big", "memory": 64 << 20, "priority": 5, "env": {"OMP_PLACES": "cores"}}
     )
     assert (made.status, made.body["model_name"]) == (201, "a")
     assert [row["name"] for row in caller("GET", "models/a/profiles").body["results"]] == ["big", "default"]

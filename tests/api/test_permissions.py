@@ -42,7 +42,7 @@ MATRIX: list[tuple[str, str, Any, str, int]] = [
     ("POST", "models/tiny/enable", {}, "change_model", 200),
     ("POST", "models/tiny/disable", {}, "change_model", 200),
     ("GET", "models/tiny/profiles", None, "view_profile", 200),
-    ("POST", "models/tiny/profiles", {"name": "p", "memory": 64}, "add_profile", 201),
+    ("POST", "models/tiny/profiles", {"name": "p", "memory": 64 << 20}, "add_profile", 201),
     ("GET", "models/tiny/profiles/default", None, "view_profile", 200),
     ("PATCH", "models/tiny/profiles/default", {"slots": 2}, "change_profile", 200),
     ("DELETE", "models/tiny/profiles/default", None, "delete_profile", 204),

@@ -51,7 +51,7 @@ REQUESTS: dict[str, tuple[str, str, Any]] = {
     "own model": ("POST", "models/ours/disable", {}),
     "other's model": ("POST", "models/theirs/disable", {}),
     "change own model": ("PATCH", "models/ours", {"weights_path": "/etc/passwd"}),
-    "add model": ("POST", "models", {"name": "m", "weights_path": "/x.gguf", "profile": {"memory": 64}}),
+    "add model": ("POST", "models", {"name": "m", "weights_path": "/x.gguf", "profile": {"memory": 64 << 20}}),
     "nodes": ("GET", "nodes", None),
     "events": ("GET", "events", None),
     "providers": ("POST", "providers", {"name": "p", "url": "https://example.com/v1"}),

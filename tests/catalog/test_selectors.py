@@ -42,8 +42,8 @@ def test_models_come_with_their_enabled_profiles_best_first_and_adapters_in_thre
     project = a_project()
     for name in ("b", "a", "c"):
         model = a_model(name, project=project)
-        profiles.add(actor=ACTOR, model=model, name="better", priority=9, memory=1000)
-        profiles.add(actor=ACTOR, model=model, name="off", priority=10, enabled=False, memory=1000)
+        profiles.add(actor=ACTOR, model=model, name="better", priority=9, memory=1 << 20)
+        profiles.add(actor=ACTOR, model=model, name="off", priority=10, enabled=False, memory=1 << 20)
     served.disable(actor=ACTOR, model=Model.objects.get(name="b"))
     with django_assert_num_queries(3):
         views = selectors.model_views()

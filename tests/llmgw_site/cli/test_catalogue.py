@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,12 @@ def test_a_model_from_adding_to_removing(llmgw: Llmgw) -> None:
     assert (profile["args"], profile["env"], profile["memory"]) == (["-b", "64"], {"OMP_PLACES": "cores"}, 1 << 30)
     assert shown["facts"]["layers"] == 2
     text = llmgw("model", "show", shown["id"]).out
-    assert "org/tiny" in text
-    assert "llama" in text
+    for words in (
+        r"name +org/tiny\n", r"enabled +yes\n", r"answered by +llama.cpp\n", r"scaling +has 1 replica\n", r"owner +nobody\n",
+        r"architecture +llama, 2 layers, \d+ wide\n", r"trained for +[\d,]+ tokens\n", r"512 tokens +2 .* 1.0 GiB", r"-b 64", "OMP_PLACES=cores",
+    ):  # fmt: skip
+        assert re.search(words, text), (words, text)
+    assert not re.search(r"[{}\[\]]", text), "words, and no JSON"
     assert [row["name"] for row in llmgw("model", "list", "--json").json] == ["org/tiny"]
     assert "F16" in llmgw("model", "list").out
     assert llmgw("model", "disable", "org/tiny", "--why", "night").code == 0

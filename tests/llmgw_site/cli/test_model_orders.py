@@ -58,7 +58,7 @@ def test_target_keeps_what_was_measured_and_sizes_the_model(llmgw: Llmgw) -> Non
     a_ready_replica()
     done = llmgw("model", "target", "small", "--tps", "250")
     assert done.code == 1
-    assert "set measured_tps" in done.err
+    assert "llmgw bench small" in done.err
     done = llmgw("model", "target", "small", "--tps", "250", "--each", "100", "--at-once", "4")
     assert (done.code, done.out) == (0, "small has 3 replicas for 250 tokens/s: each was measured to give 100.\n")
     profile = Profile.objects.get()

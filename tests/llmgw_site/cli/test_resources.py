@@ -133,6 +133,21 @@ def test_cards_that_no_node_has_so_many_of_are_refused_where_there_are_some(llmg
     assert (done.code, "its cards can give" in done.err) == (1, True)
 
 
+def test_a_slip_of_a_name_or_a_unit_is_refused_with_what_there_is(llmgw: Llmgw) -> None:
+    """1. a node that is not there; 2. one that has left stays until somebody takes it out; 3. bytes where more was meant."""
+    model = a_model("tiny", profile={"memory": GIB, "threads": 1, "nodes": ["gone"]})
+    for name in ("n1", "n2"):
+        Machine(name).heartbeat()
+    done = llmgw("model", "resources", "tiny", "--node", "n1", "--node", "nosuch")  # 1
+    assert (done.code, "no node 'nosuch'" in done.err, "n1, n2" in done.err) == (1, True, True), done.err
+    assert llmgw("model", "resources", "tiny", "--node", "gone", "--node", "n2", "--priority", "2").code == 0  # 2
+    assert model.profiles.get().nodes == ["gone", "n2"]
+    for option, words in (("--memory", "memory: 5 bytes"), ("--card-memory", "card_memory: 5 bytes")):  # 3
+        done = llmgw("model", "resources", "tiny", option, "5")
+        assert (done.code, words in done.err, "5GiB" in done.err) == (1, True, True), done.err
+    assert model.profiles.get().memory == GIB
+
+
 def test_the_profile_must_be_named_where_there_are_several(llmgw: Llmgw) -> None:
     model = a_model("tiny")
     Profile.objects.create(model=model, name="big", memory=GIB)

@@ -61,11 +61,11 @@ def test_an_adapter_is_added_shown_and_removed(admin: Client, model: Model, fold
 @pytest.mark.parametrize(
     ("form", "why"),
     [
-        ({}, "write the path of a file on the nodes, or OWNER/REPOSITORY"),
+        ({}, "Write the path of a file on the nodes, or OWNER/REPOSITORY"),
         ({"source": "BASE"}, "is a model's file, no adapter"),
         ({"source": "/not/there.gguf"}, "There is no file /not/there.gguf on this machine"),
-        ({"source": "LOUD", "scale": "high"}, "a number such as 0.8 is needed"),
-        ({"source": "LOUD", "scale": "99"}, "scale: "),
+        ({"source": "LOUD", "scale": "high"}, "A number such as 0.8 is needed"),
+        ({"source": "LOUD", "scale": "99"}, "Ensure this value is less than"),
         ({"source": "LOUD", "name": "chat"}, "There is a model named chat"),
         ({"source": "LOUD", "name": "a\x00b"}, "A name begins with a letter or digit"),
     ],

@@ -1,4 +1,4 @@
-"""A key's own pages: rotated with a grace, its text shown once; refusals above the form."""
+"""A key's own pages: rotated with a grace, its text shown once; refusals in the form."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ def test_a_key_is_rotated_and_its_new_text_is_shown_once(admin: Client) -> None:
     assert former[:15] in words(admin.get("/admin/catalog/apikey/").content)
 
 
-def test_a_refusal_stands_above_the_form_and_changes_nothing(admin: Client) -> None:
+def test_a_refusal_stands_in_the_form_and_changes_nothing(admin: Client) -> None:
     key, _ = a_key("bot")
     for grace in ("", "x", "-1", "99999999"):
-        answer = admin.post(f"/admin/keys/{key.pk}/rotate", {"grace": grace})
+        answer = admin.post(f"/admin/keys/{key.pk}/rotate", {"grace": grace, "why": "it leaked"})
         assert answer.status_code == 409
-        assert "grace: 0 to" in words(answer.content)
+        page = answer.content.decode()
+        assert 'id="error-grace">0 to' in page
+        assert 'value="it leaked"' in page
     keys.revoke(actor=ACTOR, key=key)
     assert "key_ended" in words(admin.post(f"/admin/keys/{key.pk}/rotate", {"grace": "0"}).content)
     assert ApiKey.objects.get().rotated_at is None

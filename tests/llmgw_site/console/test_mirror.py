@@ -68,6 +68,7 @@ def test_weights_are_fetched_by_the_form_and_a_refusal_stays_in_it(admin: Client
     assert answer.status_code == 409
     assert "name one by its quantization" in page
     assert "several_models" in page
+    assert 'id="error-quantization"' in page
     assert ">org/tiny-GGUF</textarea>" in page
     answer = admin.post(f"{PAGE}/add", {"source": " org/tiny-GGUF ", "quantization": "F16"}, follow=True)
     assert "is fetched and kept" in answer.content.decode()

@@ -92,8 +92,8 @@ def test_the_forms_order_what_the_command_line_does(admin: Client, model: Model)
         ("scale", {"replicas": ""}, "Write how many shall always run"),
         ("scale", {"replicas": "2", "max_replicas": "1"}, "below those that shall run"),
         ("class", {"class": "urgent"}, "invalid_value"),
-        ("target", {"tps": "nan"}, "tps: a number above 0 is needed"),
-        ("target", {"tps": "0"}, "write a number above 0"),
+        ("target", {"tps": "nan"}, "A number above 0 is needed"),
+        ("target", {"tps": "0"}, "a number above 0"),
         ("retry", {}, "nothing_to_retry"),
     ],
 )
@@ -115,6 +115,11 @@ def test_what_is_refused_is_said_and_changes_nothing(
         ("target", {"tps": "1e6"}, ['value="1e6"'], "tps"),
         ("class", {"class": "urgent"}, [], "class"),
         ("owner", {"scope": "proj_none"}, [], "scope"),
+        ("adapter", {"source": "", "name": "a <b>"}, ["a &lt;b&gt;"], "source"),
+        ("adapter", {"source": "/w/a.gguf", "scale": "much"}, ['value="much"', 'value="/w/a.gguf"'], "scale"),
+        ("adapter", {"source": "/w/none.gguf"}, ['value="/w/none.gguf"'], "source"),
+        ("weights/bench", {"ttft": "soon"}, ['value="soon"'], "ttft"),
+        ("weights/origin", {"repository": "no repository", "commit": "abc"}, ['value="no repository"', 'value="abc"'], "repository"),
     ],
 )  # fmt: skip
 def test_a_refused_form_stays_as_it_was_filled_in_with_the_reason_in_it(
@@ -127,13 +132,23 @@ def test_a_refused_form_stays_as_it_was_filled_in_with_the_reason_in_it(
     for words in kept:
         assert words in page, words
     assert re.findall(r'name="(\w+)"[^>]*aria-invalid="true"', page) == [at]
+    assert re.findall(r'id="error-(\w+)"', page) == [at], "the refusal stands there and nowhere else"
     assert f"/admin/model/{model.pk}?parts=1" in page  # it goes on being kept current
 
 
-def test_a_refused_restart_and_a_refused_retry_say_so_above_the_card(admin: Client, cluster: Cluster) -> None:
+def test_a_refused_restart_says_so_in_its_dialog_and_a_refused_retry_above_the_card(
+    admin: Client, cluster: Cluster
+) -> None:
     model = cluster.model("resting", ready=False, replicas=0, max_replicas=1)
+    assert (
+        '<dialog class="lg-dialog" id="restart" aria-labelledby="restart-title">'
+        in admin.get(f"/admin/model/{model.pk}").content.decode()
+    )
     page = admin.post(f"/admin/model/{model.pk}/restart", {"in_place": "1", "why": "a driver"}).content.decode()
-    assert page.index("nothing_to_restart") < page.index('data-part="model"')
+    dialog = page[page.index('id="restart"') : page.index("</dialog>", page.index('id="restart"'))]
+    assert 'aria-labelledby="restart-title" open>' in dialog
+    assert "nothing_to_restart" in dialog
+    assert page.count("nothing_to_restart") == 1
     assert 'value="1" checked' in page
     assert 'value="a driver"' in page
     page = admin.post(f"/admin/model/{model.pk}/retry").content.decode()

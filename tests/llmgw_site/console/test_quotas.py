@@ -41,7 +41,7 @@ def test_without_quotas_the_page_says_what_that_means(admin: Client, tree: Any) 
 
 def test_without_scopes_there_is_no_form(admin: Client) -> None:
     text = text_of(admin)
-    assert "There is none yet that could have one" in text
+    assert "There is no organisation, team or project yet that could have one" in text
     assert "Choose a scope" not in text
 
 

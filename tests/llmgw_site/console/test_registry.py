@@ -93,8 +93,9 @@ def test_a_form_that_is_refused_stays_as_it_was_filled_in(stocked_hub: Hub, admi
     answer = admin.post("/admin/registry/org/tiny-GGUF", form)
     page = answer.content.decode()
     assert answer.status_code == 409
-    assert "it begins with a letter or digit" in page
+    assert "It begins with a letter or digit" in page
     assert 'value="two words"' in page
+    assert page.count('id="error-name"') == 1
     assert page.count('<details class="lg-serve" open>') == 1
     assert not Job.objects.exists()
 

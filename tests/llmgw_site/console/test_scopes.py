@@ -204,9 +204,13 @@ def test_a_key_of_a_scope_has_no_priority_above_the_others(visitor: Visitor) -> 
     body = {"project": visitor.main.ids["project"], "models": "", "expires_at_0": "", "expires_at_1": "", "user": ""}
     for priority, made in (("2", False), ("1", False), ("-1", True), ("", True)):
         name = f"new{priority}"
+        offered = re.findall(
+            r'<option value="(-?\d)"[^>]*>-?\d: ', visitor.client.get("/admin/catalog/apikey/add/").content.decode()
+        )
+        assert offered == (["0", "-1", "-2"] if visitor.may("operator") else [])
         page = visitor.client.post("/admin/catalog/apikey/add/", {**body, "name": name, "priority": priority})
         found = ApiKey.objects.filter(name=name)
         assert found.exists() == (made and visitor.may("operator"))
         if visitor.may("operator") and not made:
-            assert "may give 0 and less" in page.content.decode()
+            assert "Select a valid choice" in page.content.decode()
             assert name in page.content.decode()  # what was typed stays

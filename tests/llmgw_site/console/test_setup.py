@@ -97,6 +97,7 @@ def test_an_unknown_role_of_the_tier_is_refused(admin: Client, controller: Node)
     page = save(admin, tier=["king"]).content.decode()
     assert "unknown_role" in page
     assert 'class="tier wrong"' in page
+    assert 'id="error-controller_tier"' in page
 
 
 def test_who_was_slower_sees_that_and_may_save_again(admin: Client, controller: Node) -> None:

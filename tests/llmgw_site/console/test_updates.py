@@ -70,6 +70,23 @@ def test_an_origin_is_given_or_looked_for_on_the_card(admin: Client, stocked_hub
     assert "traced" in text_of(admin, model)
 
 
+def test_what_was_typed_stays_and_the_address_of_a_form_leads_to_the_card(
+    admin: Client, stocked_hub: Hub, tmp_path: object
+) -> None:
+    path = f"{tmp_path}/tiny-F16.gguf"
+    with open(path, "wb") as file:
+        file.write(tiny_gguf().read_bytes())
+    model = a_model("m", weights_path=path)
+    for repository, commit, at in (("org/broken", "", "repository"), ("org/tiny-GGUF", "0" * 12, "commit")):
+        answer = admin.post(f"/admin/model/{model.pk}/weights/origin", {"repository": repository, "commit": commit})
+        page = answer.content.decode()
+        assert answer.status_code == 409
+        assert f'name="repository" value="{repository}"' in page
+        assert f'name="commit" value="{commit}"' in page
+        assert re.findall(r'id="error-(\w+)"', page) == [at]
+    assert admin.get(f"/admin/model/{model.pk}/weights/origin").headers["Location"] == f"/admin/model/{model.pk}"
+
+
 def test_why_no_origin_was_found_stands_on_the_card_and_with_the_version(admin: Client, stocked_hub: Hub) -> None:
     files = [ManifestFile(path="lost.gguf", size=5, sha256="2" * 64, url="https://x.test/lost.gguf")]
     model = a_model("m", version=a_version("", registry="", commit="", files=files, first="lost.gguf"))
