@@ -88,13 +88,12 @@ def to_node(headers: Headers, *, request_id: str, signed: Headers, form: bool = 
 
 
 def to_client(headers: Headers, *, request_id: str) -> tuple[Headers, bytes, bytes, int | None]:
-    """An engine's headers as the client gets them, without a length; and content type, coding and length."""
-    lowered = [(name.lower(), value) for name, value in headers]
-    hop = _named([item for item in lowered if item[0] == b"connection"])
+    """An engine's (lower-case) headers as the client gets them, without a length; and content type, coding and length."""
+    hop = _named([item for item in headers if item[0] == b"connection"])
     out: Headers = []
     kind = coding = b""
     length: int | None = None
-    for name, value in lowered:
+    for name, value in headers:
         if name == b"content-length":
             length = int(value) if value.isdigit() else None
         elif _client[name] and name not in hop:

@@ -163,7 +163,7 @@ class Metrics:
         """Show requests that wait for models at rest, and for room, too."""
         self.registry.register(_Waiting(waiting, lines))
 
-    def _child(self, metric: Any, *labels: str) -> Any:
+    def _child(self, metric: Any, *labels: str | int) -> Any:
         key = (metric, *labels)
         child = self._children.get(key)
         if child is None:
@@ -171,12 +171,12 @@ class Metrics:
         return child
 
     def answered(self, endpoint: str, model: str, status: int, seconds: float) -> None:
-        self._child(self._requests, endpoint, model, str(status)).inc()
+        self._child(self._requests, endpoint, model, status).inc()
         self._child(self._seconds, endpoint, model).observe(seconds)
 
     def passed_on(self, hop: str, model: str, status: int) -> None:
         """A request that counts at the node which the client asked."""
-        self._child(self._passed_on, hop, model, str(status)).inc()
+        self._child(self._passed_on, hop, model, status).inc()
 
     def metered(self, model: str, prompt: int | None, completion: int | None, first_token: float | None) -> None:
         if prompt:

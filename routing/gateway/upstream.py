@@ -17,7 +17,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Container
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from routing.gateway.certificates import PeerCertificate
 from routing.gateway.connection import Connection, Limits
@@ -29,8 +29,7 @@ _SMALL = 64 * 1024  # a body up to this size is copied behind its head: one buff
 _BODILESS = (b"GET", b"HEAD", b"DELETE", b"OPTIONS")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Where a request goes: a host and port, with TLS if `tls` is given, or the unix socket `uds`.
 
     With TLS: `server_name` is the name that the certificate must have (default: the host's), `refused` holds
@@ -233,19 +232,15 @@ class Upstream:
 
 
 def _head(method: bytes, path: bytes, host: bytes, headers: Headers, length: int | None) -> bytes:
-    parts = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method, path, host)]
-    count = 3
+    framing = b""
     if length is None:
-        parts.append(b"transfer-encoding: chunked\r\n")
-        count += 1
+        framing = b"transfer-encoding: chunked\r\n"
     elif length or method not in _BODILESS:
-        parts.append(b"content-length: %d\r\n" % length)
-        count += 1
-    for name, value in headers:
-        parts.append(b"%b: %b\r\n" % (name, value))
-    parts.append(b"\r\n")
-    head = b"".join(parts)
-    if head.count(b"\n") != count + len(headers) or head.count(b"\r") != count + len(headers):
+        framing = b"content-length: %d\r\n" % length
+    fields = b"".join([b"%b: %b\r\n" % item for item in headers])
+    head = b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n" % (method, path, host, framing, fields)
+    lines = 3 + bool(framing) + len(headers)
+    if head.count(b"\n") != lines or head.count(b"\r") != lines:
         raise ValueError("a line break in a request line or header")
     return head
 
