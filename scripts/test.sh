@@ -3,7 +3,7 @@
 # Arguments go to pytest. One worker keeps the tests that share a running stack (--dist loadgroup).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$PWD/.pytest_cache/pyc" # as tests/conftest.py does: for pytest itself, too
+unset PYTHONDONTWRITEBYTECODE # as tests/conftest.py does: for pytest itself, too
 pytest=(.venv/bin/pytest --dist loadgroup)
 jobs=${JOBS:-2}
 loud() { printf '\n!!! %s\n\n' "$*" >&2; }

@@ -52,16 +52,15 @@ MARK = "LLMGW_TEST_RUN"
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(MARK, f"{os.getpid()}")
-    _compile_once(config.rootpath / ".pytest_cache" / "pyc")
+    _compile_once()
 
 
-def _compile_once(folder: Path) -> None:
-    """Where Python is told to write no bytecode, the tests keep theirs in a folder apart: they start some hundred
-    processes, and each would compile all of llmgw anew (`web` takes 2.7 s of a core so, and 0.8 s otherwise)."""
-    if os.environ.get("PYTHONDONTWRITEBYTECODE") and not os.environ.get("PYTHONPYCACHEPREFIX"):
-        del os.environ["PYTHONDONTWRITEBYTECODE"]
-        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
-        sys.dont_write_bytecode = False
+def _compile_once() -> None:
+    """Also where Python is told to write no bytecode: the tests start some hundred processes, and each would compile all of
+    llmgw anew (`web` takes 2.7 s of a core so, and 0.8 s otherwise). It lies beside the code, where git ignores it: a folder
+    apart would have none of the packages that were compiled when they were installed."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def _turn(item: pytest.Item) -> tuple[int, int]:
