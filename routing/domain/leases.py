@@ -12,10 +12,11 @@ All of it is plain state with the time given; who asks is gateway/limiter.py, wh
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from cluster.domain.leasing import HELD, PARALLEL, PERMITS, LimitGrant, LimitWant
-from routing.domain.limits import Slots, Window, room_in, share
+from routing.domain.limits import SPAN, Slots, Window, fits_alone, owed, room_in, share
 
 RETURNABLE = 50.0
 """Seconds after which what was reserved and not used is not given back: it may have ceased to count."""
@@ -44,6 +45,7 @@ class PerMinute:
         self._left: int | None = None  # with the controllers, as they last said
         self._slots: Slots = ()
         self._slots_at = self._refused_until = 0.0
+        self._owes_since = self._owes_until = -math.inf  # alone, after a request that was larger than its share
 
     def held(self, now: float) -> int:
         while self._lots and self._lots[0][0] + HELD <= now:
@@ -53,7 +55,7 @@ class PerMinute:
     def passes(self, now: float, amount: int, *, counted: bool) -> bool:
         if counted:
             return self.held(now) >= amount
-        return self.window.total(now) + amount <= share(self.limit, self.edges)
+        return now >= self._owes_until and fits_alone(self.limit, self.edges, self.window.total(now), amount)
 
     def may_ask(self, now: float) -> bool:
         """Whether an answer may be other than the last one."""
@@ -63,7 +65,9 @@ class PerMinute:
         """Seconds until it passes, as far as is known; None: nobody knows."""
         if not counted:
             most = share(self.limit, self.edges)
-            return room_in(self.window.slots(now), most - self.window.total(now), amount)
+            most = most if amount <= most else self.limit
+            room = room_in(self.window.slots(now), most - self.window.total(now), amount)
+            return None if room is None else max(room, self._owes_until - now)
         since = now - self._slots_at
         slots = tuple((max(0.0, leaves - since), taken) for leaves, taken in self._slots)
         return room_in(slots, (self._left or 0) + self.held(now), amount)
@@ -71,18 +75,24 @@ class PerMinute:
     def left(self, now: float, *, counted: bool) -> int:
         if counted and self._left is not None:
             return self._left + self.held(now)
+        if not counted and now < self._owes_until:
+            return 0
         most = self.limit if counted else share(self.limit, self.edges)
         return most - self.window.total(now)
 
-    def reset(self, now: float) -> float:
+    def reset(self, now: float, *, counted: bool) -> float:
         """Seconds until nothing of it is taken any more, as far as is known here."""
-        return self.window.reset(now)
+        left = self.window.reset(now)
+        return left if counted else max(left, self._owes_until - now)
 
     def take(self, now: float, amount: int, *, counted: bool) -> None:
         """It was seen to pass."""
         self._under_way += 1
+        before = self.window.total(now)
         self.window.take(now, amount)
         if not counted:
+            if debt := owed(self.limit, self.edges, before, amount):
+                self._owes_since, self._owes_until = now, now + debt
             self._note_untold(amount)
             return
         while amount and self._lots:
@@ -104,6 +114,8 @@ class PerMinute:
             self._note_untold(used - reserved)
         elif used < reserved:  # 1
             self.window.give_back(at, reserved - used)
+            if at == self._owes_since and reserved > (most := share(self.limit, self.edges)) > 0:
+                self._owes_until -= SPAN * (reserved - used) / most  # what was not used is not owed either
             if counted and now - at < RETURNABLE:  # else it may have been told already, or not: it counts for a minute
                 self._back += reserved - used
 
@@ -149,7 +161,7 @@ class PerMinute:
     def idle(self, now: float) -> bool:
         """Whether nothing is lost if it is forgotten."""
         known = self.waiting or self._under_way or self._back or self._untold or self.held(now)
-        return not (known or self.window.total(now))
+        return not (known or now < self._owes_until or self.window.total(now))
 
 
 class Parallel:

@@ -115,11 +115,33 @@ def share(limit: int, edges: int) -> int:
     return max(1, limit // max(1, edges)) if limit else 0
 
 
-def overshoot(limit: int, edges: int) -> int:
+def fits_alone(limit: int, edges: int, taken: int, amount: int) -> bool:
+    """Whether one of so many edges, which by itself let in `taken` within the last minute, has room for `amount` more.
+
+    1. of what is no larger than its share: within the share
+    2. of what is larger, which could never pass: within the limit; then it owes the others what is theirs (`owed`)
+    """
+    most = share(limit, edges)
+    return taken + amount <= (most if amount <= most else limit)
+
+
+def owed(limit: int, edges: int, taken: int, amount: int) -> float:
+    """Seconds for which an edge lets in nothing more by itself, once it has let in `amount`, larger than its share: until its
+    shares have come to what it took. 0: it is no larger."""
+    most = share(limit, edges)
+    return SPAN * (taken + amount) / most if amount > most else 0.0
+
+
+def overshoot(limit: int, edges: int, largest: int = 0) -> int:
     """The most that a minute, or a moment for what is parallel, can have over the limit where controllers stop or begin to
     count in it: before, one edge may have had all of it, then each has its share. None with a single edge; and none where
-    they count all the time, or none of the time unless there are more edges than the limit is high."""
-    return share(limit, edges) * edges if edges > 1 else 0
+    they count all the time, or none of the time unless there are more edges than the limit is high.
+
+    `largest`: the most that one request may take. If that is more than a share, each edge may have its share and one such
+    request, within the limit; where controllers count none of the time, less the limit that nobody has had before."""
+    most = share(limit, edges)
+    each = min(limit, most + largest) if largest > most else most
+    return each * edges if edges > 1 else 0
 
 
 # --- what a request will take

@@ -157,7 +157,7 @@ class Limiter:
         tokens: list[Standing] = []
         for need in needs:
             if isinstance(need.counter, PerMinute):
-                left, reset = need.counter.left(now, counted=counted), need.counter.reset(now)
+                left, reset = need.counter.left(now, counted=counted), need.counter.reset(now, counted=counted)
                 (tokens if need.kind == TOKENS else requests).append(Standing(need.limit, left, reset))
         return headers(tightest(requests), tightest(tokens))
 

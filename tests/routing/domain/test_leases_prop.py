@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.domain.leases import Parallel, PerMinute
-from routing.domain.limits import overshoot
+from routing.domain.limits import overshoot, share
 from tests.routing.domain.counting import Counted, Permitted
 
 STEP = st.one_of(
@@ -71,6 +71,8 @@ class World:
 
     def ask(self, edge: int, amount: int) -> None:
         item = self.edges[edge]
+        if amount > self.limit:  # which no waiting helps
+            return
         if self.heard[edge] and not item.passes(self.clock(edge), amount, counted=True):
             item.waiting += amount
             self.tell(edge)
@@ -120,7 +122,50 @@ def test_no_minute_of_all_edges_is_over_the_bound(limit: int, edges: int, steps:
             world.down_at.append(world.now)
         taken = sum(use.amount for use in world.uses if world.now - 60 < use.at)
         alone = any(world.now - at < 130 for at in world.down_at)
-        assert taken <= limit + (overshoot(limit, edges) if alone else 0), (what, world.now)
+        assert taken <= limit + (overshoot(limit, edges, largest=12) if alone else 0), (what, world.now)
+
+
+@given(
+    limit=st.integers(1, 60),
+    edges=st.integers(2, 6),
+    steps=st.lists(st.tuples(st.floats(0, 40), st.integers(1, 60), st.integers(0, 60) | st.none()), max_size=60),
+)
+def test_an_edge_by_itself_has_no_more_than_the_limit_in_a_minute_and_its_share_in_the_long_run(
+    limit: int, edges: int, steps: list[tuple[float, int, int | None]]
+) -> None:
+    """Larger requests than its share among them; of some it turns out that they used less."""
+    item, now, most = PerMinute("s", "tokens_per_minute"), 100.0, share(limit, edges)
+    item.limit, item.edges = limit, edges
+    taken: list[tuple[float, int]] = []
+    for pause, amount, used in steps:
+        now += pause
+        if amount > limit or not item.passes(now, amount, counted=False):
+            continue
+        item.take(now, amount, counted=False)
+        if used is not None and used < amount:
+            item.settle(now, now, reserved=amount, used=used, counted=False)
+            amount = used
+        taken.append((now, amount))
+        assert sum(n for at, n in taken if now - 60 < at) <= min(limit, most + max(n for _, n in taken))
+        for at, _ in taken:
+            assert sum(n for then, n in taken if then >= at) <= most * ((now - at) / 60 + 1) + limit
+
+
+@given(limit=st.integers(1, 60), edges=st.integers(2, 6), amounts=st.lists(st.integers(1, 60), min_size=1, max_size=8))
+def test_whatever_is_within_the_limit_passes_once_the_time_that_was_told_is_over(
+    limit: int, edges: int, amounts: list[int]
+) -> None:
+    item, now = PerMinute("s", "tokens_per_minute"), 100.0
+    item.limit, item.edges = limit, edges
+    for amount in (min(amount, limit) for amount in amounts):
+        wait = item.wait(now, amount, counted=False)
+        assert wait is not None
+        assert item.passes(now, amount, counted=False) == (wait <= 0)
+        if wait > 0:
+            assert not item.passes(now + wait - 1.001, amount, counted=False) or wait <= 1.001
+        now += max(0.0, wait) + 1e-6
+        assert item.passes(now, amount, counted=False)
+        item.take(now, amount, counted=False)
 
 
 @given(
@@ -209,6 +254,26 @@ def test_what_was_let_in_alone_is_told_and_counts() -> None:
     assert want.taken == 5
     assert counter.lease(want, 12.0).left == 5
     assert item.want(12.0) is None
+
+
+def test_what_is_larger_than_a_share_passes_and_is_paid_for_before_anything_else() -> None:
+    item = PerMinute("s", "tokens_per_minute")
+    item.limit, item.edges = 100, 4  # a share of 25
+    item.take(10.0, 20, counted=False)
+    assert not item.passes(10.0, 6, counted=False)
+    assert item.passes(10.0, 80, counted=False)
+    assert not item.passes(10.0, 81, counted=False)
+    item.take(10.0, 55, counted=False)
+    assert (item.left(11.0, counted=False), item.reset(11.0, counted=False)) == (
+        0,
+        179.0,
+    )  # 75 are three minutes' share
+    assert not item.passes(72.0, 1, counted=False)  # its minute is over
+    assert item.wait(72.0, 1, counted=False) == item.wait(72.0, 60, counted=False) == 118.0
+    assert not item.idle(72.0)
+    item.settle(10.0, 72.0, reserved=55, used=5, counted=False)
+    assert item.wait(72.0, 1, counted=False) == 0.0
+    assert item.passes(72.0, 1, counted=False)
 
 
 def test_an_edge_that_was_refused_knows_when_there_is_room_and_asks_again_before() -> None:

@@ -10,7 +10,19 @@ from cluster.domain import leasing
 from llmgw_site.lib.errors import HTTP_STATUS
 from routing.domain import limits
 from routing.domain.leases import PerMinute
-from routing.domain.limits import Standing, Window, headers, overshoot, reached, reckon, room_in, share, span_text
+from routing.domain.limits import (
+    Standing,
+    Window,
+    fits_alone,
+    headers,
+    overshoot,
+    owed,
+    reached,
+    reckon,
+    room_in,
+    share,
+    span_text,
+)
 from routing.domain.snapshot import LimitEntry
 from routing.domain.tenancy import Bound
 
@@ -87,6 +99,40 @@ def test_shares_are_at_most_the_limit_together_unless_there_are_more_edges_than_
 
 def test_a_limit_of_nothing_lets_nothing_in() -> None:
     assert share(0, 3) == overshoot(0, 3) == 0
+    assert not fits_alone(0, 3, 0, 1)
+    assert owed(0, 3, 0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("edges", "taken", "amount", "fits", "debt"),
+    [
+        (3, 0, 33, True, 0),
+        (3, 1, 33, False, 0),
+        (3, 33, 0, True, 0),
+        (3, 0, 34, True, 34 * 60 / 33),  # more than a share, which would never pass
+        (3, 33, 34, True, 67 * 60 / 33),
+        (3, 33, 67, True, 100 * 60 / 33),
+        (3, 34, 67, False, 101 * 60 / 33),  # more than the limit
+        (3, 0, 101, False, 101 * 60 / 33),
+        (1, 0, 100, True, 0),
+        (1, 1, 100, False, 0),
+        (200, 0, 1, True, 0),
+        (200, 0, 2, True, 120),
+    ],
+)
+def test_what_an_edge_lets_in_by_itself_of_a_hundred(
+    edges: int, taken: int, amount: int, fits: bool, debt: float
+) -> None:
+    assert fits_alone(100, edges, taken, amount) == fits
+    assert owed(100, edges, taken, amount) == pytest.approx(debt)
+
+
+@pytest.mark.parametrize(
+    ("edges", "largest", "expected"),
+    [(1, 100, 0), (3, 0, 99), (3, 33, 99), (3, 34, 201), (3, 67, 300), (3, 100, 300), (200, 2, 600)],
+)
+def test_how_far_large_requests_can_go_over_a_hundred(edges: int, largest: int, expected: int) -> None:
+    assert overshoot(100, edges, largest) == expected
 
 
 @pytest.mark.parametrize(
