@@ -13,6 +13,8 @@ from typing import Any
 
 import orjson
 
+from llmgw_site.lib.unblocked import Unblocked
+
 
 def event(logger: logging.Logger, name: str, *, level: int = logging.INFO, **fields: Any) -> None:
     """Log the event `name` (snake_case) with `fields`; fields whose value is None are left out."""
@@ -55,9 +57,10 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def setup(*, process: str, level: str = "info", style: str = "json") -> None:
-    """Send this process's logs to standard error, as `json` or `text` lines at `level` and above."""
-    handler = logging.StreamHandler(sys.stderr)
+def setup(*, process: str, level: str = "info", style: str = "json", stream: Unblocked | None = None) -> None:
+    """Send this process's logs to standard error, as `json` or `text` lines at `level` and above; to `stream` where nobody
+    may wait for whoever reads them."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter(process) if style == "json" else TextFormatter(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -15,6 +15,7 @@ from cluster.wire import LocalEngine
 from llmgw_site.lib.clock import Clock, SystemClock
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
+from llmgw_site.lib.unblocked import Unblocked
 from routing.domain.choose import Route
 from routing.domain.offers import Offer, own_offer
 from routing.gateway import tracing
@@ -55,11 +56,18 @@ class Gateway:
     """The three applications and what runs beside them. Made by `build`."""
 
     def __init__(
-        self, config: Config, clock: Clock, upstream: Upstream | None = None, *, since: float | None = None
+        self,
+        config: Config,
+        clock: Clock,
+        upstream: Upstream | None = None,
+        *,
+        since: float | None = None,
+        out: Unblocked | None = None,
     ) -> None:
         self.config = config
         self.flights = Flights(clock)
-        self.metrics = Metrics(self.flights)
+        self.out = out or Unblocked()
+        self.metrics = Metrics(self.flights, dropped=lambda: self.out.dropped)
         limits = Limits(idle_connection=min(Limits().idle_connection, 0.8 * config.keepalive_timeout))
         self.upstream = upstream or Upstream(connect_timeout=config.connect_timeout, limits=limits)
         self.ledger = Ledger(config.usage, boot_id=os.urandom(6).hex(), on_failure=self.metrics.usage_failures.inc)
@@ -109,7 +117,7 @@ class Gateway:
         )
         self.tracing = tracing.make(os.environ)
         web = WebProxy(config, self.upstream, listener=CLIENT)
-        self.app = App(parts, AccessLog(config), web, node_api, self.tracing)
+        self.app = App(parts, AccessLog(config, self.out), web, node_api, self.tracing)
         to_web = WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY)
         self.weights = NodeWeights(config)
         self.node_app = NodeListener(to_web, self.app, self.members, self.peers, self.weights)
@@ -156,6 +164,7 @@ class Gateway:
         self.ledger.stop()
         if self.tracing is not None:
             await self.tracing.stop()
+        self.out.close()
 
     def _own_offer(self, route: Route) -> Offer | None:
         if route.model.external is not None:
@@ -191,6 +200,7 @@ class Gateway:
             self.metrics.loop_lag.set(lag)
             self.metrics.in_flight.set(len(self.app.active))
             self.ledger.flush()
+            self.out.flush()
             self.metrics.usage_waiting.set(self.ledger.waiting)
             self.metrics.limits_alone.set(self.limiter.alone)
             self._look(now, silence)
@@ -221,13 +231,19 @@ def _allow_files(connections: int) -> None:
 
 
 def build(
-    config: Config, *, clock: Clock | None = None, upstream: Upstream | None = None, since: float | None = None
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    upstream: Upstream | None = None,
+    since: float | None = None,
+    out: Unblocked | None = None,
 ) -> Gateway:
     """A gateway of this configuration; nothing runs before `start`. A simulation brings its own time and network.
 
     `since`: when its sockets began to listen, by the clock's monotonic time; calls wait there while it is built.
+    `out`: where the lines of its access log go; standard error.
     """
-    return Gateway(config, clock or SystemClock(), upstream, since=since)
+    return Gateway(config, clock or SystemClock(), upstream, since=since, out=out)
 
 
 async def _for_ever(run: Callable[[], Awaitable[Any]]) -> None:

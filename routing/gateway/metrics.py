@@ -93,13 +93,28 @@ class _Nodes(Collector):
         yield missed
 
 
-class Metrics:
-    """Every series of this process; the data path calls the methods, never the client library."""
+class _Dropped(Collector):
+    """Of the log, read where it is counted."""
 
-    def __init__(self, flights: Flights) -> None:
+    def __init__(self, dropped: Callable[[], int]) -> None:
+        self._dropped = dropped
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(
+            "llmgw_log_lines_dropped",
+            "Lines of the gateway's log that standard error did not take, since its reader stalls",
+            value=self._dropped(),
+        )
+
+
+class Metrics:
+    """Every series of this process; the data path calls the methods, never the client library. `dropped`: lines of its log."""
+
+    def __init__(self, flights: Flights, *, dropped: Callable[[], int] = lambda: 0) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(namespace="llmgw_gateway", registry=registry)
         registry.register(_InFlight(flights))
+        registry.register(_Dropped(dropped))
         self._requests = Counter(
             "llmgw_requests", "Requests answered", ["endpoint", "model", "status"], registry=registry
         )

@@ -25,6 +25,7 @@ import uvloop
 from llmgw_site.lib import logs
 from llmgw_site.lib.clock import SystemClock
 from llmgw_site.lib.config import Config
+from llmgw_site.lib.unblocked import Unblocked
 from routing.gateway.hop import ADDED_BODY, ADDED_HEAD
 from routing.gateway.ledger import SpoolHeldError
 from routing.gateway.protocol import protocol_class
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 8
 """Seconds that running requests have at the end; `llmgw up` allows 10 for everything."""
+LAST_WORDS = 1.0
+"""Seconds that whoever reads the log has at the very end for what is left of it."""
 _BACKLOG = 2048
 
 
@@ -123,10 +126,12 @@ def server_for(config: Config, app: Any, *, tls: ssl.SSLContext | None = None) -
     )
 
 
-async def run(config: Config, *, ready: Callable[[], None] | None = None, gateway: Any = None) -> None:
+async def run(
+    config: Config, *, ready: Callable[[], None] | None = None, gateway: Any = None, out: Unblocked | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT, or until cancelled; `ready` is called once all three listeners accept.
 
-    `gateway` is the `routing.gateway.lifespan.Gateway` to serve (default: one built from `config`).
+    `gateway` is the `routing.gateway.lifespan.Gateway` to serve (default: one built from `config`, whose access log goes to `out`).
     """
     sockets = []
     try:
@@ -137,7 +142,7 @@ async def run(config: Config, *, ready: Callable[[], None] | None = None, gatewa
             since = clock.monotonic()
             from routing.gateway import lifespan
 
-            gateway = lifespan.build(config, clock=clock, since=since)
+            gateway = lifespan.build(config, clock=clock, since=since, out=out)
         await gateway.start()
         _calm_collector()
         try:
@@ -193,12 +198,15 @@ async def _serve(config: Config, gateway: Any, sockets: list[socket.socket], rea
 
 def main(config: Config) -> None:
     """The process `llmgw gateway`. Exits with 2 where an address cannot be bound, or another gateway has the data."""
-    logs.setup(process="gateway", level=config.log_level, style=config.log_style)
+    out = Unblocked()
+    logs.setup(process="gateway", level=config.log_level, style=config.log_style, stream=out)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start and stop are told by us
     try:
-        uvloop.run(run(config))
+        uvloop.run(run(config, out=out))
     except (PortTakenError, SpoolHeldError) as error:
         name = "port_taken" if isinstance(error, PortTakenError) else "spool_held"
         logs.event(log, name, level=logging.ERROR, message=str(error))
         print(f"llmgw gateway: {error}", file=sys.stderr)  # noqa: T201 - for whoever started it by hand
         sys.exit(2)
+    finally:
+        out.drain(LAST_WORDS)

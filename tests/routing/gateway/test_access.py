@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
 
+import httpx
+import orjson
 import pytest
 
 from cluster.wire import LocalAdapter, to_dict
-from llmgw_site.lib.files import write_json
+from llmgw_site.lib.files import private_folder, write_json
 from routing.domain.snapshot import AdapterEntry, ModelEntry
-from tests.routing.gateway.rig import KEY, TINY, Rig, ask, local_engine, rig, snapshot
+from tests.processes import fair
+from tests.routing.gateway.process import Process, ready
+from tests.routing.gateway.rig import KEY, TINY, Rig, ask, config_for, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
 
 
@@ -90,3 +95,26 @@ async def test_an_adapter_is_named_beside_its_model(tmp_path: Path, capfd: pytes
         assert (await gw.chat(model="ahoy")).status_code == 200
         line = await one(gw, capfd)
         assert (line["model"], line["model_asked"], line["adapter"]) == (TINY, "ahoy", "ahoy")
+
+
+async def test_a_reader_of_standard_error_that_stalls_holds_up_nobody(tmp_path: Path) -> None:
+    config = config_for(tmp_path)
+    private_folder(config.snapshot_file.parent)
+    config.snapshot_file.write_bytes(orjson.dumps(to_dict(snapshot())))
+    gateway = Process(config.data)
+    child = gateway.start()
+    try:
+        await ready(gateway)
+        assert child.stderr is not None
+        fcntl.fcntl(child.stderr, fcntl.F_SETPIPE_SZ, 4096)  # some ten lines
+        address = f"http://127.0.0.1:{gateway.client}"
+        async with httpx.AsyncClient(base_url=address, timeout=fair(10), trust_env=False) as client:
+            asked = [await client.get(f"/v1/{number}") for number in range(60)]
+            assert {answer.status_code for answer in asked} == {404}
+            metrics = (await client.get(f"http://127.0.0.1:{gateway.metrics}/metrics")).text
+            assert "\nllmgw_log_lines_dropped_total 0.0\n" in metrics
+        child.terminate()
+        _, told = await asyncio.to_thread(child.communicate, timeout=fair(20))
+    finally:
+        gateway.end()
+    assert sum(json.loads(line)["event"] == "request" for line in told.splitlines()) == 60  # none was lost

@@ -16,6 +16,7 @@ import pytest
 
 from llmgw_site.lib.clock import Clock
 from llmgw_site.lib.config import Config
+from llmgw_site.lib.unblocked import Unblocked
 from routing.gateway import lifespan, serve
 from tests.routing.gateway.listening import configured
 from tests.routing.gateway.process import NAMES, Process, answers, free_ports, ready
@@ -84,7 +85,7 @@ async def test_what_is_built_is_told_since_when_calls_may_wait_at_the_sockets(
     ports = dict(zip(("PORT", "NODE_PORT", "METRICS_PORT"), free_ports(3), strict=True))
     told: list[float] = []
 
-    def build(config: Config, *, clock: Clock, since: float) -> Slow:
+    def build(config: Config, *, clock: Clock, since: float, out: Unblocked | None) -> Slow:
         with socket.create_connection(("127.0.0.1", ports["NODE_PORT"])):  # the kernel takes them already
             told.extend((since, clock.monotonic()))
         return Slow(0.0)
