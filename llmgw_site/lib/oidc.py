@@ -33,6 +33,8 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 LARGEST = 1 << 20
 """Bytes of an answer that are read."""
 TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+DEADLINE = 30.0
+"""Seconds for the head of an answer, and as many for the rest of it: somebody waits for the page."""
 LEEWAY = 60
 """Seconds that the provider's clock may differ."""
 FRESH = 600.0
@@ -242,7 +244,10 @@ class Provider:
     def _http(self, url: str) -> httpx.Client:
         own = urlsplit(url).hostname == urlsplit(self.issuer).hostname
         return httpx.Client(
-            transport=_Bounded(self._guards[own]), timeout=TIMEOUT, trust_env=False, follow_redirects=False
+            transport=_Bounded(self._guards[own], head=DEADLINE),
+            timeout=TIMEOUT,
+            trust_env=False,
+            follow_redirects=False,
         )
 
     def _client(self, redirect_uri: str, url: str) -> _Opened:
@@ -268,16 +273,18 @@ class _Opened:
 
 
 class _Bounded(GuardedTransport):
-    """Reads no more of an answer than LARGEST."""
+    """Reads no more of an answer than LARGEST, and no longer than DEADLINE."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         response = super().handle_request(request)
-        content = bytearray()
+        content, until = bytearray(), time.monotonic() + DEADLINE
         try:
             for piece in response.iter_raw():
                 content += piece
                 if len(content) > LARGEST:
                     raise httpx.ReadError(f"the answer is larger than {LARGEST} bytes", request=request)
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout(f"no whole answer within {DEADLINE:g} s", request=request)
         finally:
             response.close()
         return httpx.Response(response.status_code, headers=response.headers, content=bytes(content), request=request)

@@ -2,7 +2,7 @@
 
 A name is resolved once, its addresses are judged (`reach`), and the request goes to one of those that were judged: a second
 look at the name cannot lead elsewhere. Each redirect is a request of its own and goes through the same door. TLS is
-verified against the name. Answers are read no further than asked.
+verified against the name. Answers are read no further than asked, and their heads within HEAD seconds, however they trickle.
 
 Where a proxy is configured (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY), it makes the connection, and the operator's
 network may resolve outer names only there: what this machine can resolve is judged all the same.
@@ -18,10 +18,14 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from llmgw_site.lib.deadlines import Deadline
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.reach import METADATA_NAMES, Address, why_not
 
 SCHEMES = frozenset({"http", "https"})
+HEAD = 60.0
+"""Seconds of one request until the head of its answer is whole, from its first connection on; a redirect is a request of its
+own. What follows of an answer is bounded by who reads it."""
 Resolve = Callable[[str, int], Sequence[str]]
 
 
@@ -96,9 +100,11 @@ class GuardedTransport(httpx.BaseTransport):
     Every name has connections of its own: two names at one address must not share one that was verified for the first.
     """
 
-    def __init__(self, guard: Guard, *, verify: bool = True) -> None:
+    def __init__(self, guard: Guard, *, verify: bool = True, head: float = HEAD) -> None:
         self._guard = guard
         self._verify = verify
+        self._head = head
+        self._deadline = Deadline()
         self._kept: dict[tuple[str, str, str], httpx.HTTPTransport] = {}
         self._lock = Lock()
 
@@ -107,7 +113,15 @@ class GuardedTransport(httpx.BaseTransport):
         addresses = self._guard.addresses(url)
         proxy = self._guard.proxy(url)
         transport = self._transport(url, proxy)
-        if proxy:
+        with self._deadline.within(self._head):
+            return self._answer(request, transport, () if proxy else addresses)
+
+    def _answer(
+        self, request: httpx.Request, transport: httpx.HTTPTransport, addresses: tuple[Address, ...]
+    ) -> httpx.Response:
+        """From the first of these addresses that takes the connection; of none, through the proxy."""
+        url = request.url
+        if not addresses:
             return transport.handle_request(request)
         request.headers.setdefault("Host", url.netloc.decode("ascii"))
         request.extensions = {**request.extensions, "sni_hostname": url.host}
@@ -128,7 +142,8 @@ class GuardedTransport(httpx.BaseTransport):
         key = (url.scheme, url.host, proxy)
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = httpx.HTTPTransport(verify=self._verify, trust_env=False, proxy=proxy or None)
+                kept = self._kept[key] = httpx.HTTPTransport(verify=self._verify, trust_env=False, proxy=proxy or None)
+                self._deadline.carry(kept)
             return self._kept[key]
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -73,3 +74,12 @@ def test_what_is_spent_is_told_by_steps() -> None:
     assert moved(500, 510, 1000)
     assert moved(500, 0, 1000)
     assert not moved(0, 0, 0)
+
+
+def test_time_zones_are_known_on_a_machine_that_brings_none() -> None:
+    try:
+        zoneinfo.reset_tzpath(to=())
+        assert {"UTC", "Europe/Berlin", "Asia/Kathmandu"} <= zoneinfo.available_timezones()
+        assert ZoneInfo.no_cache("Europe/Berlin").utcoffset(at("2026-07-01 12:00")) == timedelta(hours=2)
+    finally:
+        zoneinfo.reset_tzpath()

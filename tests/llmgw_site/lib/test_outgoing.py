@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
+import httpcore
 import httpx
 import pytest
 
 from llmgw_site.lib import outgoing
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.outgoing import Guard, GuardedTransport
+from tests.routing.gateway.certificates import a_certificate
 
 NAMES: dict[str, list[str]] = {
     "hub.test": ["127.0.0.1"],
@@ -169,3 +176,82 @@ def test_a_proxy_is_used_and_does_not_open_what_is_refused(server: Server, clien
 def test_no_proxy_names_hosts_that_are_asked_directly(server: Server, client) -> None:
     one = client(proxies={"http": "http://127.0.0.1:9", "no": "hub.test"})
     assert one.get(f"http://hub.test:{server.port}/").status_code == 200
+
+
+class Trickle:
+    """Sends `head` at once and then, byte by byte, more of the headers for ever; or a body when it is told to, if `head` is whole."""
+
+    def __init__(self, head: bytes, tls: ssl.SSLContext | None = None) -> None:
+        self._head = head
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.go_on = threading.Event()
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError), self._listener.accept()[0] as plain:
+            handle = plain if self._tls is None else self._tls.wrap_socket(plain, server_side=True)
+            with handle:
+                handle.recv(4096)
+                handle.sendall(self._head)
+                if self._head.endswith(b"\r\n\r\n"):
+                    self.go_on.wait(30)
+                    handle.sendall(b"late")
+                    return
+                while True:  # until nobody listens any more
+                    handle.sendall(b"a")
+                    time.sleep(0.01)
+
+    def close(self) -> None:
+        self.go_on.set()
+        self._listener.close()
+        self.thread.join()
+
+
+@pytest.fixture
+def trickle() -> Iterator[Callable[..., Trickle]]:
+    made: list[Trickle] = []
+
+    def make(*args: Any) -> Trickle:
+        made.append(Trickle(*args))
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.close()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nx-more: ", b"HTTP/1.1 100 Continue\r\nx-more: ", b"HTT"])
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_head_that_trickles_is_cut_when_its_time_is_over(trickle, tmp_path: Path, head: bytes, tls: bool) -> None:
+    context = None
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*a_certificate(tmp_path, "127.0.0.1")[1:])
+    server = trickle(head, context)
+    guard = Guard(private=True, resolve=lambda host, port: lookup(host), proxies={})
+    transport = GuardedTransport(guard, verify=False, head=0.4)
+    with (
+        httpx.Client(transport=transport, trust_env=False, timeout=20) as one,
+        pytest.raises(httpx.ReadTimeout, match=r"no whole head of an answer within 0\.4 s|timed out"),
+    ):
+        one.get(f"http{'s' * tls}://hub.test:{server.port}/")
+    server.thread.join(20)
+    assert not server.thread.is_alive()  # the connection was closed
+
+
+def test_what_follows_the_head_has_the_time_that_its_reader_gives_it(trickle) -> None:
+    server = trickle(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n")
+    transport = GuardedTransport(Guard(private=True, proxies={}), head=5)
+    with (
+        httpx.Client(transport=transport, trust_env=False, timeout=20) as one,
+        one.stream("GET", f"http://127.0.0.1:{server.port}/") as answer,
+    ):
+        assert transport._deadline.left(20) == 20
+        server.go_on.set()
+        assert answer.read() == b"late"
+    with pytest.raises(httpcore.ReadTimeout, match="within 0 s"), transport._deadline.within(0):
+        transport._deadline.left(None)
