@@ -13,7 +13,8 @@ MILLION = 1_000_000
 
 
 def cost(price: PriceEntry | None, counts: Counts | None) -> int | None:
-    """Micro-units; None is not known. Tokens that nobody counted are not charged: a cut answer costs what passed of it.
+    """Micro-units; None is not known. Tokens that nobody counted are not charged: a cut answer costs what passed of it, and
+    its prompt as many tokens as that has at least.
 
     1. no price, or nothing was counted: not known
     2. tokens of the prompt that came from the engine's cache cost their own price, where there is one

@@ -16,6 +16,7 @@ from routing.domain.fallbacks import NOT_ACCEPTED, order, renamed
 from routing.domain.limits import reckon
 from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
+from routing.domain.prompts import fewest
 from routing.domain.tenancy import Bound, Purse
 from routing.domain.way import HANDED
 from routing.gateway import aliases, hop, upload
@@ -148,6 +149,9 @@ class Generate:
             await self._run(exchange, ask, place, body)
         finally:
             parts.queues.leave(exchange)
+            if (counts := exchange.counts) is not None and counts.estimated and counts.prompt is None:
+                route = parts.table.view.routes.get(ask.model)
+                counts.prompt = fewest(exchange.endpoint, body, context=route.model.context if route else None)
 
     async def _place(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """Where it goes: of an engine here, once there is room. Raises Refused."""

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
+from routing.domain.prompts import fewest
 from tests import tiny
 from tests.routing.gateway.real import real_rig
 from tests.routing.gateway.rig import EXPIRED, KEY, TINY, Rig, ask, rig
@@ -63,6 +65,7 @@ async def test_f23_the_real_engine_answers_each_api_and_its_counts_are_the_recor
                     assert counted == (None, None, False)
                     continue
                 assert counted == (23, 12, False)
+                assert 1 <= (fewest(NAMES[path], orjson.dumps(body), context=None) or 0) <= 23
                 assert record.finish_reason == ("end_turn" if path == MESSAGES else "completed")
                 assert (record.first_token_s is not None) == stream
                 assert TEXT in answer.text or stream

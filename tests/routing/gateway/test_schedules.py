@@ -86,5 +86,7 @@ def fault(record: dict[str, Any], item: Draw, met: Met, seen: Seen | None) -> st
             return "cut, and not marked as estimated"
         if estimated and completion > seen.sent:
             return "more than the engine sent"
+        if estimated and not 1 <= (prompt or 0) <= PROMPT:
+            return "a prompt of none, or more than the engine counted"
     well = met.whole and met.status == 200 and not item.script.keys() & {"error_after"}
     return "the client was answered well" if well else ""  # 5

@@ -1,0 +1,78 @@
+"""How many tokens a prompt has at the least, where an answer ended before its engine said it: a token for each word.
+
+The tokenizers of language models cut a text at its spaces before they look for tokens (GPT-2's and its heirs' by a pattern,
+SentencePiece by `split_by_whitespace`), so no token has two words, and most words have more than one. What the limits reserve
+(limits.py, `reckon`) is what a prompt may have, often more than it has: that cannot stand in a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from routing.domain.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES
+
+PIECE = 1 << 16
+"""Characters that are looked at together."""
+_SAID = ("function_call", "custom_tool_call", "reasoning", "item_reference")
+"""Items of the model's own. No set: a client may write anything for a type."""
+
+
+def fewest(endpoint: str, body: bytes, *, context: int | None) -> int | None:
+    """Tokens that the prompt of a checked request has at the least; None: it is of an endpoint without a prompt.
+
+    1. a text completion                 words of its texts; of those that are cut into tokens already, these
+    2. a chat, a message, a response     words of its texts: not those of answers before this one, of which a model's template
+                                         may take parts out, and no pictures
+    At least 1, and no more than the model's `context`, to which some engines cut a prompt.
+    """
+    if endpoint not in (CHAT, COMPLETIONS, MESSAGES, RESPONSES):
+        return None
+    try:
+        value: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if endpoint == COMPLETIONS:
+        found = _of_prompt(value.get("prompt"))  # 1
+    else:
+        given = value.get("input" if endpoint == RESPONSES else "messages")
+        found = sum(map(_words, _texts(value, given)))  # 2
+    return max(1, found if context is None else min(found, context))
+
+
+def _words(text: str) -> int:
+    """By pieces: megabytes of text would be a million objects at once. One that lies across an edge may count as none."""
+    edges = max(0, len(text) - 1) // PIECE
+    return max(0, sum(len(text[at : at + PIECE].split()) for at in range(0, len(text), PIECE)) - edges)
+
+
+def _of_prompt(prompt: Any) -> int:
+    if type(prompt) is str:
+        return _words(prompt)
+    if type(prompt) is not list:
+        return 0
+    return sum(1 if type(item) is int else _of_prompt(item) for item in prompt)
+
+
+def _texts(value: Mapping[str, Any], given: Any) -> Iterator[str]:
+    yield from _of_content(value.get("system"))
+    yield from _of_content(value.get("instructions"))
+    if type(given) is str:
+        yield given
+    for item in given if type(given) is list else ():
+        if type(item) is dict and item.get("role") != "assistant" and item.get("type") not in _SAID:
+            yield from _of_content(item.get("content"))
+            yield from _of_content(item.get("output"))
+
+
+def _of_content(content: Any) -> Iterator[str]:
+    """A string, or parts that have a text; a tool's result among them has a content of its own."""
+    if type(content) is str:
+        yield content
+    for part in content if type(content) is list else ():
+        if type(part) is dict:
+            if type(text := part.get("text")) is str:
+                yield text
+            yield from _of_content(part.get("content"))
