@@ -94,13 +94,16 @@ def _count(help_text: str = "") -> models.PositiveBigIntegerField[int, int]:
 
 
 class UsageDay(models.Model):
-    """Sums of the records of one day, key, project and model; see routing/domain/rollups.py. Written with the records."""
+    """Sums of the records of one day, key, project, model and target of an alias; see routing/domain/rollups.py. Written with the records."""
 
     day = models.DateField(help_text="Of UTC.")
     key_id = models.CharField(max_length=40, blank=True)
     project_id = models.CharField(max_length=40, blank=True)
     model_asked = models.CharField(max_length=200, blank=True)
     model_served = models.CharField(max_length=200, blank=True)
+    alias_target = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Where what was asked for is an alias."
+    )
     requests = _count()
     failed = _count()
     refused = _count()
@@ -114,7 +117,8 @@ class UsageDay(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["day", "key_id", "project_id", "model_asked", "model_served"], name="routing_day_once"
+                fields=["day", "key_id", "project_id", "model_asked", "model_served", "alias_target"],
+                name="routing_day_once",
             )
         ]
         indexes = [models.Index(fields=["project_id", "day"], name="routing_day_project")]

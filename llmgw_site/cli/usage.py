@@ -12,7 +12,7 @@ from llmgw_site.lib.units import format_money
 
 app = typer.Typer(no_args_is_help=False, add_completion=False, help="What was asked, and what it cost.")
 
-BY = ("day", "month", "key", "model", "served", "project", "team", "organisation")
+BY = ("day", "month", "key", "model", "served", "target", "project", "team", "organisation")
 
 
 @app.command()

@@ -28,7 +28,9 @@ from routing.domain.rollups import SUMS
 
 SPAN = timedelta(days=30)
 """Of a report whose first day nobody names."""
-FILTERS = {"model": "model_asked", "served": "model_served", "key": "key_id", "project": "project_id"}
+FILTERS = {
+    "model": "model_asked", "served": "model_served", "target": "alias_target", "key": "key_id", "project": "project_id",
+}  # fmt: skip
 NAMED = frozenset({"key", "project", "team", "organisation"})
 """What has a name beside its id."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")

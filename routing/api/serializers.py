@@ -82,6 +82,9 @@ class ReportRow(serializers.Serializer[Any]):
     key_name = serializers.CharField(required=False)
     model = serializers.CharField(required=False, help_text="As asked for; empty: the request reached none.")
     served = serializers.CharField(required=False)
+    target = serializers.CharField(
+        required=False, help_text="Model or adapter that an alias stood for; empty: none was asked for."
+    )
     project = serializers.CharField(required=False)
     project_name = serializers.CharField(required=False)
     team = serializers.CharField(required=False)

@@ -9,8 +9,8 @@ from typing import Any
 from routing.domain.rollups import SUMS
 
 COLUMNS = {
-    "day": "day", "month": "month", "key": "key_id", "model": "model_asked", "served": "model_served", "project": "project_id",
-    "team": "project_id", "organisation": "project_id",
+    "day": "day", "month": "month", "key": "key_id", "model": "model_asked", "served": "model_served",
+    "target": "alias_target", "project": "project_id", "team": "project_id", "organisation": "project_id",
 }  # fmt: skip
 """By what there are reports, and the column of the sums that says it; a month is known by its first day."""
 MOST_ROWS = 100_000

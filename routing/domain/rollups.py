@@ -1,4 +1,4 @@
-"""Sums of usage records: by day, key, project and model for reports; by quarter of an hour for budgets. Pure.
+"""Sums of usage records: by day, key, project, model and target of an alias for reports; by quarter of an hour for budgets. Pure.
 
 Days are UTC's. Quarters of an hour, because there is no time zone whose midnight is not on one: what was spent since a
 midnight is a sum of whole quarters, wherever that midnight is.
@@ -29,6 +29,7 @@ class Counted(Protocol):
     project_id: str
     model_asked: str
     model_served: str
+    alias_target: str
     outcome: str
     estimated: bool
     prompt_tokens: int | None
@@ -46,6 +47,7 @@ class Day(NamedTuple):
     project_id: str
     model_asked: str
     model_served: str
+    alias_target: str
 
 
 class Quarter(NamedTuple):
@@ -55,8 +57,9 @@ class Quarter(NamedTuple):
 
 
 def day_of(record: Counted) -> Day:
-    asked = record.model_asked if record.model_served else ""
-    return Day(record.started_at.astimezone(UTC).date(), record.key_id, record.project_id, asked, record.model_served)
+    day, served = record.started_at.astimezone(UTC).date(), record.model_served
+    asked, target = (record.model_asked, record.alias_target) if served else ("", "")
+    return Day(day, record.key_id, record.project_id, asked, served, target)
 
 
 def quarter_of(moment: datetime) -> datetime:

@@ -30,7 +30,7 @@ def agree() -> None:
     """Every sum is that of the records there are."""
     records = list(UsageRecord.objects.all())
     days = {
-        (row.day, row.key_id, row.project_id, row.model_asked, row.model_served): tuple(
+        (row.day, row.key_id, row.project_id, row.model_asked, row.model_served, row.alias_target): tuple(
             getattr(row, name) for name in SUMS
         )
         for row in UsageDay.objects.all()
@@ -47,6 +47,7 @@ RECORDS = st.builds(
     key_id=st.sampled_from(["key_1", "key_2", ""]),
     model_asked=st.sampled_from(["a", "b"]),
     model_served=st.sampled_from(["a", ""]),
+    alias_target=st.sampled_from(["", "a", "adapter"]),
     outcome=st.sampled_from(["ok", "failed", "refused", "client_gone"]),
     estimated=st.booleans(),
     completion_tokens=st.integers(0, 9) | st.none(),
@@ -158,6 +159,19 @@ def test_records_of_before_the_sums_are_added_up_when_these_are_made() -> None:
     UsageDay.objects.all().delete()
     import_module("routing.migrations.0005_rollups").fill(apps, None)
     agree()
+
+
+def test_going_back_folds_what_only_the_target_of_an_alias_tells_apart() -> None:
+    fields = {"model_asked": "prod", "model_served": "m"}
+    batch = [
+        a_record(f"r{n}", **fields, alias_target=target, cost=n) for n, target in enumerate(("", "m", "m", "adapter"))
+    ]
+    services.store_usage(node_id="n", records=[*batch, a_record("x", key_id="other", alias_target="m", **fields)])
+    assert UsageDay.objects.count() == 4
+    import_module("routing.migrations.0008_days_by_target").fold(apps, connection.schema_editor())
+    assert {(row.key_id, row.alias_target, row.requests, row.cost) for row in UsageDay.objects.all()} == {
+        ("", "", 4, 6), ("other", "", 1, 0),
+    }  # fmt: skip
 
 
 def test_sums_are_forgotten_by_their_day() -> None:

@@ -36,6 +36,7 @@ def test_usage_is_added_up(llmgw: Llmgw) -> None:
     assert done.out.endswith("Together 2 requests, 1.50 USD.\n")
     assert "bot" in llmgw("usage", "--by", "key,day", "--scope", "shop", *WHEN).out
     assert json.loads(llmgw("usage", "--by", "day", "--key", "bot", "--json", *WHEN).out)["total"]["requests"] == 1
+    assert "none" in llmgw("usage", "--by", "model,target", *WHEN).out  # nobody asked for an alias
     table = llmgw("usage", "--by", "model", "--csv", *WHEN).out.splitlines()
     assert table[0].startswith("model,requests")
     assert table[1].endswith("1.500000,USD")

@@ -68,6 +68,25 @@ def test_a_report_adds_up_by_what_is_asked(admin_client: Client, key: Any) -> No
     assert rows(admin_client, "by=organisation")["results"][1]["organisation"] == ""  # its project is gone
 
 
+def test_a_report_tells_what_an_alias_stood_for(admin_client: Client, key: Any) -> None:
+    """An adapter, and a model whose fallback answered: what served is one and the same."""
+    fields = {"model_asked": "prod", "model_served": "m1"}
+    services.store_usage(
+        node_id="n",
+        records=[
+            a_record(f"t{n}", **fields, alias_target=target) for n, target in enumerate(("m1", "m1", "pirate", "down"))
+        ],
+    )
+    found = rows(admin_client, "by=target,served&model=prod")["results"]
+    assert {(row["target"], row["served"], row["requests"]) for row in found} == {
+        ("m1", "m1", 2), ("pirate", "m1", 1), ("down", "m1", 1),
+    }  # fmt: skip
+    assert rows(admin_client, "by=day&target=pirate")["total"]["requests"] == 1
+    assert {row["target"] for row in rows(admin_client, "by=target")["results"]} == {"", "m1", "pirate", "down"}
+    table = admin_client.get(f"/api/v1/usage/report?{WHEN}&by=model,target&as=csv").content.decode().splitlines()
+    assert table[0].startswith("model,target,requests")
+
+
 def test_a_report_as_a_table_for_spreadsheets(admin_client: Client, key: Any) -> None:
     evil = {"model_asked": "=cmd()", "model_served": "m", "started_at": 1_700_000_000.0}
     services.store_usage(node_id="n", records=[a_record("x", **evil)])

@@ -20,6 +20,7 @@ class Record:
     project_id: str = "proj_1"
     model_asked: str = "alias"
     model_served: str = "tiny"
+    alias_target: str = "tiny"
     outcome: str = "ok"
     estimated: bool = False
     prompt_tokens: int | None = 10
@@ -42,9 +43,20 @@ def test_records_of_one_day_key_and_model_are_one_sum() -> None:
 
 
 def test_names_that_clients_made_up_make_no_sums_of_their_own() -> None:
-    made_up = [Record(model_asked=f"no-such-{n}", model_served="", outcome="refused") for n in range(50)]
+    made_up = [
+        Record(model_asked=f"no-such-{n}", model_served="", alias_target=f"{n}", outcome="refused") for n in range(50)
+    ]
     ((key, sums),) = by_day(made_up).items()
-    assert (key.model_asked, key.model_served, sums[0], sums[2]) == ("", "", 50, 50)
+    assert (key.model_asked, key.model_served, key.alias_target, sums[0], sums[2]) == ("", "", "", 50, 50)
+
+
+def test_what_an_alias_stood_for_is_told_apart_where_the_same_model_answered() -> None:
+    found = by_day([Record(), Record(alias_target="tiny-adapter"), Record(alias_target="down"), Record()])
+    assert [(key.alias_target, sums[0]) for key, sums in found.items()] == [
+        ("down", 1),
+        ("tiny", 2),
+        ("tiny-adapter", 1),
+    ]
 
 
 def test_a_day_is_one_of_utc_wherever_a_clock_stands() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.processes import fair
@@ -26,24 +28,35 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @both
-def test_f50_with_all_streams_running_none_fails_and_healthz_answers_at_once(ran: Soak) -> None:
-    plan = ran.plan
+def test_f50_with_all_streams_running_none_fails_and_healthz_answers_at_once(
+    ran: Soak, record_property: Callable[[str, object], None]
+) -> None:
+    plan, health = ran.plan, ran.health
+    record_property("healthz_asked", health.asked)
+    record_property("healthz_worst_ms", round(health.worst * 1000, 1))
+    record_property("healthz_p99_ms", round(health.p99 * 1000, 1))
     assert ran.tally.errors == []
     assert ran.tally.answers == plan.streams
     assert ran.tally.events == plan.streams * plan.chunks  # and no usage, which nobody asked for
     assert ran.log == []
-    assert ran.health.wrong == []
-    assert ran.health.asked > plan.seconds  # it was asked all the while
-    assert ran.health.worst < fair(0.2), f"{ran.health.asked} answers"
+    assert health.wrong == []
+    assert health.asked > plan.seconds  # it was asked all the while
+    assert health.worst < fair(0.2), f"{health.asked} answers, p99 {health.p99:.3f} s"
 
 
 @both
-def test_f58_a_running_stream_costs_no_more_memory_than_is_documented(ran: Soak) -> None:
+def test_f58_a_running_stream_costs_no_more_memory_than_is_documented(
+    ran: Soak, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("kib_per_stream", round(ran.per_stream / 1024, 1))
     assert ran.per_stream <= PER_STREAM, f"{ran.before} bytes before, {ran.most} with {ran.plan.streams} streams"
 
 
 @pytest.mark.parametrize("ran", [long], indirect=True)
-def test_f30_streams_that_ended_or_were_left_leave_no_memory_behind(ran: Soak) -> None:
+def test_f30_streams_that_ended_or_were_left_leave_no_memory_behind(
+    ran: Soak, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("kib_left_by_1000", round(ran.per_thousand / 1024, 1))
     assert ran.passing.errors == []
     assert ran.per_thousand < PER_THOUSAND, ran.rests
 
