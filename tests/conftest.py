@@ -120,6 +120,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             reporter.write_line(f"\nPROCESSES LEFT BEHIND: {left}", red=True)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What tests measured (`record_property`), so that it stands written down and not only that it was within its bound."""
+    told = [
+        f"{report.nodeid}: " + ", ".join(f"{name} {value}" for name, value in report.user_properties)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        if report.when == "call" and report.user_properties
+    ]
+    if told:
+        terminalreporter.section("measured")
+    for line in told:
+        terminalreporter.write_line(line)
+
+
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
