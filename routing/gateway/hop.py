@@ -156,21 +156,24 @@ def _seconds(value: bytes) -> float | None:
 
 
 async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -> None:
-    """A node's answer that is no 200 is the client's as it stands.
+    """A node's answer that is no 200 is the client's as it stands, but for two:
 
-    Except 401: keys of clients are an edge's business, so it is this node that was refused, and not the client.
+    1. 401: keys of clients are an edge's business, so it is this node that was refused, and not the client
+    2. an error that is no error object is no node's: something between the nodes said it
     """
     body = await read_error(response, whole=True)
     code = _code(body)
     if exchange.hopes and exchange.caller is None and not exchange.started and code in NOT_ACCEPTED:
         raise _declined(response, body, code)
-    if response.status == 401:
+    if response.status == 401:  # 1
         event(log, "node_refused", level=logging.ERROR, node=node.name, node_id=node.node_id, code=code)
         why = f" ({code})" if code else ""
         text = f"A node of the cluster does not accept the call of another{why}: tell an administrator."
         raise Refused(Kind.UPSTREAM, "node_refused", text)
-    if exchange.started and code is None:
-        text = f"A node of the cluster answered with status {response.status}."
+    if code is None and (response.status >= 400 or exchange.started):  # 2
+        status = response.status
+        event(log, "node_answered_oddly", level=logging.WARNING, node=node.name, node_id=node.node_id, status=status)
+        text = f"A node of the cluster answered with status {status} and no error object: tell an administrator."
         raise Refused(Kind.UPSTREAM, "upstream_error", text)
     headers, *_ = to_client(response.headers, request_id=exchange.request_id)
     headers = [item for item in headers if item[0] != b"x-request-id"]  # `answer` adds it

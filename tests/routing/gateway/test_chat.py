@@ -142,11 +142,16 @@ async def test_an_engine_that_refuses_is_answered_in_openais_shape(tmp_path: Pat
         assert (record.outcome, record.status, record.code) == ("failed", 400, "context_length_exceeded")
 
 
-@pytest.mark.parametrize("status", [401, 403, 302])
-async def test_an_engines_quarrel_with_the_gateway_is_no_fault_of_the_client(tmp_path: Path, status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "code"), [(401, "engine_refused_key"), (403, "engine_refused_key"), (302, "engine_broken")]
+)
+async def test_an_engines_quarrel_with_the_gateway_is_no_fault_of_the_client(
+    tmp_path: Path, status: int, code: str
+) -> None:
     async with rig(tmp_path) as gw:
         answer = await gw.chat({"status": status, "body": "{}"})
-        assert answer.status_code == 502
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, code)
+        assert (await gw.record()).code == code
 
 
 async def test_a_refusal_after_the_key_is_one_close_line(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from cluster.wire import from_dict, to_dict
 from llmgw_site.lib.files import write_json
 from routing.domain.snapshot import External, ModelEntry, Snapshot
 from tests.fakes.provider import Provider
-from tests.routing.gateway.clouds import OURS, PROVIDER_KEY, THEIRS, provider_entry
+from tests.routing.gateway.clouds import OURS, PROVIDER_KEY, THEIRS, cloud_rig, provider_entry
 from tests.routing.gateway.hops import Many, Site, many
 from tests.routing.gateway.nodes import CONTROLLER_PUBLIC
 from tests.routing.gateway.rig import until
@@ -126,6 +126,17 @@ async def test_a_node_that_was_told_of_no_provider_yet_says_so_and_forwards_to_n
         assert (answer.status_code, answer.json()["error"]["code"]) == (508, "already_forwarded")
         assert provider.requests == []
         await it.idle()
+
+
+async def test_a_provider_that_was_removed_at_this_moment_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the choice of this node and the question."""
+    async with cloud_rig(tmp_path) as gw:
+        monkeypatch.setattr(gw.gateway.app._parts.cloud, "serves", lambda route: True)
+        answer = await gw.chat(model=OURS)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "provider_unknown")
+        await gw.idle()
 
 
 async def test_without_any_cloud_node_the_model_is_not_ready_never_unknown(tmp_path: Path) -> None:

@@ -172,6 +172,30 @@ async def test_an_answer_of_a_node_goes_to_the_client_unchanged_and_the_node_is_
         calm(edge, second)
 
 
+@STREAMS
+@pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"", b'{"error":"no"}', b'{"error":{"message":"m"}}'])
+async def test_f47_what_is_no_error_object_of_a_node_reaches_no_client(
+    tmp_path: Path, body: bytes, stream: bool
+) -> None:
+    async def answers(peer: Peer) -> None:
+        while await peer.request():
+            head = b"HTTP/1.1 503 X\r\ncontent-type: text/html\r\nserver: proxy\r\ncontent-length: %d\r\n\r\n"
+            await peer.send(head % len(body) + body)
+
+    async with many(tmp_path) as town:
+        edge, second = await router_and_two(town)
+        await town.scripted("first", "inference", handler=answers, serves=(TINY,))
+        await town.settle()
+        answer = await edge.chat(stream=stream)
+        assert code(answer) == (502, "upstream_error")
+        assert answer.headers["content-type"] == "application/json"
+        assert set(answer.json()["error"]) == {"message", "type", "code", "param"}
+        assert second.asked == 0
+        record = await edge.record()
+        assert (record.outcome, record.code, record.status) == ("failed", "upstream_error", 502)
+        calm(edge, second)
+
+
 @pytest.mark.parametrize("script", [{"tokens": 9, "die_after": 2, "gap": 0.05}, {"tokens": 9, "cut_after": 2}])
 async def test_f16_a_stream_that_dies_ends_with_one_error_event_at_every_distance(
     tmp_path: Path, script: dict[str, Any]

@@ -8,6 +8,7 @@ import gc
 import json
 import time
 import tracemalloc
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import httpx
 import pytest
 
 from llmgw_site.lib.logs import setup
+from routing.domain.endpoints import ENDPOINTS
 from tests.processes import fair
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, NARROW, TINY, UNKNOWN, Rig, ask, rig, until
+from tests.routing.gateway.test_matrix import request
 
 CHAT = "/v1/chat/completions"
 
@@ -220,6 +223,12 @@ async def test_f31_no_secret_is_in_any_log_answer_spool_or_metric(
                 said.append((await gw.client.get(path, headers=headers)).text)
             bad = await gw.client.post(CHAT, content=b'{"my-private-prompt', headers=headers)
             said.append(bad.text)
+        for gw.engine.unknown in (set(), {"/v1/messages", "/v1/responses"}):  # by each API, forms too, and translated
+            for endpoint, script in product(ENDPOINTS.values(), ({"x": "my-private-prompt"}, *scripts[1:])):
+                asked = request(endpoint, script, endpoint.streams and not endpoint.opaque)
+                headers = {"cookie": "hunter2-cookie", "x-api-key": KEY.text, **asked.pop("headers", {})}
+                with contextlib.suppress(httpx.HTTPError):
+                    said.append((await gw.client.post(endpoint.path, headers=headers, **asked)).text)
         await gw.idle()
         from prometheus_client import generate_latest
 

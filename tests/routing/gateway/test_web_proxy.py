@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from llmgw_site.lib.config import Config
+from routing.gateway import web_proxy
 from routing.gateway.upstream import Upstream
 from routing.gateway.web_proxy import CLIENT, NODE, WebProxy
 from tests.routing.gateway.listening import configured, listening
@@ -293,6 +294,30 @@ async def test_web_that_breaks_off_is_502_and_not_asked_twice(tmp_path: Path) ->
         await client.send(b"POST /api/v1/models HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n")
         status, _, body = await client.response()
         assert (status, json.loads(body)["error"]["code"]) == (502, "web_broken")
+        assert asked == 1
+    server.close()
+
+
+async def test_web_that_is_silent_for_too_long_is_504_and_not_asked_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_proxy, "_FIRST_BYTE", 0.2)
+    config = configured(tmp_path)
+    config.run.mkdir()
+    asked = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_unix_server(handle, config.web_socket)
+    async with proxied(config) as port, connected(port) as client:
+        await client.send(b"POST /api/v1/models HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n")
+        status, _, body = await client.response()
+        assert (status, json.loads(body)["error"]["code"]) == (504, "web_too_slow")
         assert asked == 1
     server.close()
 
