@@ -30,7 +30,8 @@ def add(request: HttpRequest) -> HttpResponse:
     }
     if "parts" in request.GET:
         return access.fragment(request, "console/node_add_parts.html", **context)
-    context |= {"lives": [(f"{hours:g}", words) for hours, words in LIVES], "typed": {"uses": "1", "hours": "24"}}
+    context |= {"lives": [(f"{hours:g}", words) for hours, words in LIVES], "most": joining.MAX_USES}
+    context["typed"] = {"uses": "1", "hours": "24"}
     if request.method == "POST":
         try:
             issued = joining.issue(actor=actors.of_request(request), **_wishes(request))
