@@ -180,6 +180,32 @@ async def test_f32_without_controllers_no_request_waits_for_them(tmp_path: Path,
         await town.idle()
 
 
+async def test_f32_a_request_that_is_larger_than_a_share_passes_and_is_paid_for(tmp_path: Path) -> None:
+    async with two(tmp_path, LimitEntry(tokens_per_minute=4000)) as (town, one, other, brain):
+        brain.up = False
+        assert passed(await storm(2, one, other, max_tokens=10)) == 2
+        await until(lambda: alone(one) == alone(other) == 1)
+        large = [asyncio.create_task(site.chat({"silent": 3.0}, max_tokens=2500)) for site in (one, other)]
+        counters = [site.gateway.limiter.counter("key_all", TOKENS) for site in (one, other)]
+        await until(
+            lambda: all(counter.left(asyncio.get_running_loop().time(), counted=False) == 0 for counter in counters)
+        )  # type: ignore[union-attr]
+        refused = await one.chat(max_tokens=10)
+        assert refused.json()["error"]["code"] == "tokens_limit_reached"
+        assert 60 < int(refused.headers["retry-after"]) <= 90  # 2,500 and some are five quarters of a minute's share
+        assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
+        never = await one.chat(max_tokens=4001)
+        assert (never.json()["error"]["code"], "retry-after" in never.headers) == ("request_over_limit", False)
+        assert passed(await asyncio.gather(*large)) == 2
+        for _ in range(100):  # it had ten tokens, and that is soon paid for
+            again = await one.chat(max_tokens=10)
+            if again.status_code == 200:
+                break
+            await asyncio.sleep(0.1)
+        assert again.status_code == 200
+        await town.idle()
+
+
 async def test_the_counters_of_two_gateways_are_what_their_records_say(tmp_path: Path, store: ExitStack) -> None:
     every = LimitEntry(requests_per_minute=1000, tokens_per_minute=10**6, parallel=100)
     async with two(tmp_path, every) as (town, one, other, _):
