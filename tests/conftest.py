@@ -28,15 +28,17 @@ DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "liv
 ANY_DATABASE = (
     "tests/arch/", "tests/admin/", "tests/api/test_permissions.py", "tests/api/test_schema.py",
     "tests/api/test_schema_fuzz.py", "tests/cluster/admin/", "tests/llmgw_site/cli/", "tests/llmgw_site/console/",
+    "tests/api/test_bodies.py", "tests/api/test_roles.py::test_every_role", "tests/api/test_scopes.py::test_every_role",
     "tests/workers/test_celery.py",
 )  # fmt: skip
-"""Who may come in, the pages, and the command line, a client of the API: what they ask the database is asked by the tests
-of the API, the services and the selectors as well, and those run on both. Workers on PostgreSQL are those of the running cluster."""
+"""Who may come in and with what body, the pages, and the command line, a client of the API: what they ask the database is asked
+by the other tests of the API, the services and the selectors as well, and those run on both. Workers on PostgreSQL are those
+of the running cluster."""
 CHAINS = (("up", "three"), ("cluster", "stack"))
 """Tests of running stacks, by the name in their mark `live`: those of a chain run one after the other on one worker, in this
 order, and the next worker computes meanwhile. Three at once would wait for each other's start and leave a core idle then."""
 EARLY = (
-    "tests/arch/test_permissions.py", "tests/arch/test_wheel.py", "tests/api/test_schema_fuzz.py", "tests/bench/",
+    "tests/arch/test_permissions.py", "tests/arch/test_wheel.py", "tests/api/test_bodies.py", "tests/api/test_schema_fuzz.py", "tests/bench/",
     "tests/cluster/domain/simulation/", "tests/cluster/services/test_stale_plans.py", "tests/cluster/services/test_stalls.py",
     "tests/cluster/test_migrations.py", "tests/catalog/test_migrations.py", "tests/routing/gateway/test_soak.py",
     "tests/sim/", "tests/workers/agent/test_agent.py", "tests/workers/agent/test_fetching.py", "tests/workers/test_celery.py",
