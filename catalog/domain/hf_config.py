@@ -52,6 +52,7 @@ def config_facts(config: Mapping[str, Any], *, size: int = 0) -> ModelFacts:
         experts_used=count("num_experts_per_tok"),
         experts_feed_forward=count("moe_intermediate_size"),
         caches=_caches(inner, count, head),
+        state=_state(inner, count),
     )
 
 
@@ -80,3 +81,26 @@ def _caches(config: Mapping[str, Any], count: Callable[..., int | None], head: i
     elif window and config.get("model_type") == "mistral":
         windowed = (True,) * layers
     return caches.attention(layers=layers, heads_kv=each, key=head, value=head, window=window, windowed=windowed)
+
+
+def _state(config: Mapping[str, Any], count: Callable[..., int | None]) -> int:
+    """Bytes of one request's recurrent state: of the layers that `layer_types` names, else of all: too much, never too little.
+
+    1. a gated delta net (linear attention): its value heads are as wide as an inner layer, its key heads are the groups
+    2. Mamba: the inner width is stated, or its heads make it up, or it is the width times `mamba_expand`
+    """
+    layers, types = count("num_hidden_layers", "n_layer"), config.get("layer_types")
+    if not layers or layers > MAX_LAYERS:
+        return 0
+    if isinstance(types, list) and len(types) == layers:
+        layers = sum(kind in LINEAR for kind in types if isinstance(kind, str))
+    conv, size, groups = count("linear_conv_kernel_dim"), count("linear_key_head_dim"), count("linear_num_key_heads")
+    inner = (count("linear_num_value_heads") or 0) * (count("linear_value_head_dim") or 0)  # 1
+    if not (conv and size and inner):  # 2
+        conv, size = count("mamba_d_conv"), count("mamba_d_state")
+        groups = count("mamba_n_groups")
+        made = (count("mamba_n_heads") or 0) * (count("mamba_d_head") or 0)
+        inner = count("mamba_d_ssm") or made or (count("mamba_expand") or 2) * (count("hidden_size") or 0)
+    if not (conv and size and inner):
+        return 0
+    return caches.state(layers=layers, conv=conv, inner=inner, size=size, groups=groups or 0)

@@ -79,16 +79,30 @@ KNOWN = {
         131_072,
         1 * GIB,
     ),
-    # 48 layers, every fourth of attention: 12 x 2 x 2 heads x 256 x 2 bytes
+    # 48 layers, every fourth of attention: 12 x 2 x 2 heads x 256 x 2 bytes; of the other 36 a request keeps
+    # 3 x (32 x 128 + 2 x 16 x 128) values of the convolution and 32 heads x 128 x 128, 4 bytes each
     "Qwen/Qwen3-Next-80B-A3B-Instruct": Known(
         {
             "model_type": "qwen3_next", "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 16,
             "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 5120, "num_experts": 512,
             "num_experts_per_tok": 10, "moe_intermediate_size": 512, "vocab_size": 151_936,
-            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12,
+            "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 12, "linear_conv_kernel_dim": 4,
+            "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
         },
         24_576,
-        192 * MIB,
+        192 * MIB + 36 * (3 * 8192 + 32 * 128 * 128) * 4,
+    ),
+    # 40 layers, four of attention: 4 x 2 x 8 heads x 128 x 2 bytes; of the other 36 (Mamba 2) a request keeps
+    # 3 x (128 heads x 64 + 2 x 128) values of the convolution and 128 heads x 64 x 128, 4 bytes each
+    "ibm-granite/granite-4.0-h-small": Known(
+        {
+            "model_type": "granitemoehybrid", "num_hidden_layers": 40, "hidden_size": 4096, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "mamba_d_conv": 4, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_expand": 2,
+            "mamba_n_groups": 1, "mamba_n_heads": 128, "vocab_size": 100_352,
+            "layer_types": (["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4,
+        },
+        16_384,
+        128 * MIB + 36 * (3 * 8448 + 128 * 64 * 128) * 4,
     ),
     # 24 layers, every second with a window of 128: 12 x 2 x 8 heads x 64 x 2 bytes, and 12 that keep 128 + 512 tokens
     "openai/gpt-oss-20b": Known(
@@ -116,6 +130,18 @@ def test_the_cache_of_a_known_model(name: str) -> None:
     assert more == known.per_token * 8192
     assert estimate(facts(name), context=8192, slots=3).cache == 3 * known.at_8k
     assert estimate(facts(name)).complete
+
+
+def test_a_recurrent_state_is_of_the_layers_that_have_one_and_of_all_where_none_are_named() -> None:
+    config = KNOWN["ibm-granite/granite-4.0-h-small"].config
+    one = (3 * 8448 + 128 * 64 * 128) * 4
+    states = {"attention": 0, "mamba": 40 * one}
+    for kind, state in states.items():
+        assert config_facts({**config, "layer_types": [kind] * 40}).state == state
+    assert config_facts({**config, "layer_types": None}).state == 40 * one
+    assert config_facts({**config, "mamba_n_heads": None}).state == 36 * one  # 2 x 4096 is as wide
+    for field in ("mamba_d_conv", "mamba_d_state"):
+        assert config_facts({**config, field: 0}).state == 0
 
 
 @pytest.mark.parametrize("types", [["full_attention"], "none", [1] * 62, None])
