@@ -117,7 +117,8 @@ class Gateway:
         )
         self.tracing = tracing.make(os.environ)
         web = WebProxy(config, self.upstream, listener=CLIENT)
-        self.app = App(parts, AccessLog(config, self.out), web, node_api, self.tracing)
+        self._access = AccessLog(config, self.out)
+        self.app = App(parts, self._access, web, node_api, self.tracing)
         to_web = WebProxy(config, self.upstream, listener=NODE, max_body=MAX_BODY)
         self.weights = NodeWeights(config)
         self.node_app = NodeListener(to_web, self.app, self.members, self.peers, self.weights)
@@ -164,6 +165,7 @@ class Gateway:
         self.ledger.stop()
         if self.tracing is not None:
             await self.tracing.stop()
+        self._access.flush()
         self.out.close()
 
     def _own_offer(self, route: Route) -> Offer | None:

@@ -140,7 +140,10 @@ class _World:
             try:
                 async with asyncio.timeout(item.patience if item.leaves_after == 0 else None):
                     await self._ask(http, item, met)
-            except (httpx.ConnectError, AttributeError):  # the latter is anyio's, of a socket that is closed as it opens
+            except (
+                httpx.ConnectError,
+                AttributeError,
+            ):  # the latter is anyio's, of a socket that is closed as it opens
                 await asyncio.sleep(0.05)
                 continue
             except TimeoutError:

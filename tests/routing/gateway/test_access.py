@@ -29,8 +29,14 @@ def lines(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 async def one(gw: Rig, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """The only line since the last look."""
     await gw.idle()
-    await asyncio.sleep(0.05)
-    (line,) = lines(capfd)
+    found: list[dict[str, Any]] = []
+
+    def come() -> bool:
+        found.extend(lines(capfd))
+        return bool(found)
+
+    await until(come)
+    (line,) = found
     return line
 
 
