@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE # as tests/conftest.py does: for pytest itself, too
-pytest=(.venv/bin/pytest --dist loadgroup)
+pytest=(.venv/bin/pytest --dist loadgroup --no-loadscope-reorder) # in the order of tests/conftest.py
 jobs=${JOBS:-2}
 loud() { printf '\n!!! %s\n\n' "$*" >&2; }
 

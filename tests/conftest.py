@@ -34,9 +34,12 @@ ANY_DATABASE = (
 """Who may come in and with what body, the pages, and the command line, a client of the API: what they ask the database is asked
 by the other tests of the API, the services and the selectors as well, and those run on both. Workers on PostgreSQL are those
 of the running cluster."""
-CHAINS = (("up", "three"), ("cluster", "stack"))
+CHAINS = (("up", "three"), ("cluster",), ("stack",))
 """Tests of running stacks, by the name in their mark `live`: those of a chain run one after the other on one worker, in this
-order, and the next worker computes meanwhile. Three at once would wait for each other's start and leave a core idle then."""
+order. The first two begin at once, and the next worker computes meanwhile: three starts at once would wait for each other."""
+NAMES = [name for chain in CHAINS for name in chain]
+LAST_BEGINS = 0.35
+"""The last chain begins after this share of what computes, when another one is about to end."""
 EARLY = (
     "tests/arch/test_permissions.py", "tests/arch/test_wheel.py", "tests/api/test_bodies.py", "tests/api/test_schema_fuzz.py", "tests/bench/",
     "tests/cluster/domain/simulation/", "tests/cluster/services/test_stale_plans.py", "tests/cluster/services/test_stalls.py",
@@ -68,7 +71,7 @@ def _compile_once() -> None:
 def _turn(item: pytest.Item) -> tuple[int, int]:
     """What begins first, for a sort that leaves all else as it was mixed."""
     if mark := item.get_closest_marker("live"):
-        return 0, [name for chain in CHAINS for name in chain].index(mark.args[0])
+        return 0, NAMES.index(mark.args[0])
     return (1 if item.nodeid.startswith(EARLY) else 2), 0
 
 
@@ -111,7 +114,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         kinds[0 if item.get_closest_marker("live") else 1 if item.get_closest_marker("django_db") else 2].append(item)
     live, *others = kinds
     mixed = [((number + 0.5) / len(kind), item) for kind in others for number, item in enumerate(kind)]
-    session.items[:] = [*live, *(item for _, item in sorted(mixed, key=lambda pair: pair[0]))]
+    mixed += [(LAST_BEGINS if NAMES[_turn(item)[1]] in CHAINS[-1] else 0.0, item) for item in live]
+    session.items[:] = [item for _, item in sorted(mixed, key=lambda pair: pair[0])]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
