@@ -40,7 +40,7 @@ CHAINS = (("up", "three"), ("cluster",), ("stack",))
 """Tests of running stacks, by the name in their mark `live`: those of a chain run one after the other on one worker, in this
 order. The first two begin at once, and the next worker computes meanwhile: three starts at once would wait for each other."""
 NAMES = [name for chain in CHAINS for name in chain]
-LAST_BEGINS = 0.35
+LAST_BEGINS = 0.25
 """The last chain begins after this share of what computes, when another one is about to end."""
 EARLY = (
     "tests/arch/test_permissions.py", "tests/arch/test_wheel.py", "tests/api/test_bodies.py", "tests/api/test_schema_fuzz.py", "tests/bench/",
