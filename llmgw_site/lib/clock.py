@@ -6,7 +6,7 @@ import os
 import time
 from typing import Protocol
 
-from llmgw_site.lib.ids import dated, rest
+from llmgw_site.lib.ids import dated, spelled
 
 
 class Clock(Protocol):
@@ -39,7 +39,7 @@ def new_id(kind: str) -> str:
     try:
         drawn = _rests.pop()
     except IndexError:
-        entropy = os.urandom(2560)
-        _rests.extend(rest(entropy[at : at + 10]) for at in range(10, 2560, 10))
-        drawn = rest(entropy)
+        text = spelled(os.urandom(16 * 256))
+        _rests.extend(text[at : at + 16] for at in range(16, len(text), 16))
+        drawn = text[:16]
     return dated(kind, now_ms=time.time_ns() // 1_000_000, rest=drawn)

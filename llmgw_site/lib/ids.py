@@ -10,6 +10,7 @@ from functools import lru_cache
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
 
 
+_SPELLED = (_ALPHABET * 8).encode()
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]  # ten bits a step: ids are made for each request
 
 
@@ -29,14 +30,14 @@ def make_id(kind: str, *, now_ms: int, entropy: bytes) -> str:
 
     Sorts by time within a kind. Raises ValueError if fewer than 10 bytes of entropy come in.
     """
-    return dated(kind, now_ms=now_ms, rest=rest(entropy))
-
-
-def rest(entropy: bytes) -> str:
-    """The last 16 characters of an id. Raises ValueError if fewer than 10 bytes of entropy come in."""
     if len(entropy) < 10:
         raise ValueError("an id needs 10 bytes of entropy")
-    return _base32(int.from_bytes(entropy[:10], "big"), 16)
+    return dated(kind, now_ms=now_ms, rest=_base32(int.from_bytes(entropy[:10], "big"), 16))
+
+
+def spelled(entropy: bytes) -> str:
+    """A character for each byte, of its lower five bits: the random parts of many ids at once."""
+    return entropy.translate(_SPELLED).decode()
 
 
 def dated(kind: str, *, now_ms: int, rest: str) -> str:

@@ -6,7 +6,6 @@ Only while nobody has accepted the request: what an engine, a node or a provider
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import orjson
 
@@ -66,5 +65,5 @@ def renamed(ask: Ask, body: bytes, name: str) -> tuple[Ask, bytes]:
     if ask.model_at is not None:
         start, end = ask.model_at
         new = name.encode()
-        return replace(ask, model=name, model_at=(start, start + len(new))), body[:start] + new + body[end:]
-    return replace(ask, model=name), jsonbytes.replace(body, "model", orjson.dumps(name))
+        return ask._replace(model=name, model_at=(start, start + len(new))), body[:start] + new + body[end:]
+    return ask._replace(model=name), jsonbytes.replace(body, "model", orjson.dumps(name))

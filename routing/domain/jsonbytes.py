@@ -39,7 +39,8 @@ def skeleton(body: bytes) -> bytes | None:
 
 def is_flat(body: bytes, limit: int) -> bool:
     """Whether `body` has so few brackets and strings that it can be neither too deep nor too complex."""
-    return body.count(b"{") + body.count(b"[") <= limit and body.count(b'"') <= 2 * MOST_STRINGS
+    few = len(body) <= 2 * MOST_STRINGS or body.count(b'"') <= 2 * MOST_STRINGS
+    return few and body.count(b"{") + body.count(b"[") <= limit
 
 
 def too_deep(bones: bytes, limit: int) -> bool:
@@ -80,14 +81,15 @@ def names_once(body: bytes, value: Any) -> bool:
 def _members(value: Any) -> int:
     """Members of all objects in `value`. No recursion, and scalars are not visited by a call."""
     count = 0
-    stack = [value]
+    stack = [value] if type(value) is dict or type(value) is list else []
     while stack:
         item = stack.pop()
         if type(item) is dict:
             count += len(item)
-            stack.extend(v for v in item.values() if type(v) is dict or type(v) is list)
-        elif type(item) is list:
-            stack.extend(v for v in item if type(v) is dict or type(v) is list)
+            item = item.values()
+        for inner in item:
+            if type(inner) is dict or type(inner) is list:
+                stack.append(inner)
     return count
 
 

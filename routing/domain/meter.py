@@ -143,10 +143,16 @@ def _take(text: bytes, counts: Counts, *, usage: bool) -> None:
         return
     if usage:
         read_usage(value, counts)
-    elif not counts.by_usage:
-        read_timings(value, counts)
+    else:
+        _read_beside(value, counts)
+
+
+def _read_beside(timings: dict[str, Any], counts: Counts) -> None:
+    """Timings say what usage did not."""
+    if not counts.by_usage:
+        read_timings(timings, counts)
     elif counts.cached is None:
-        counts.cached = _whole(value.get("cache_n"))
+        counts.cached = _whole(timings.get("cache_n"))
 
 
 _SEAM = 128
@@ -160,6 +166,21 @@ class BodyMeter:
         self.counts = Counts()
         self._held = b""
         self._find_finish = find_ended if shape is Shape.RESPONSES else find_finish
+
+    def whole(self, document: bytes) -> None:
+        """All of it at once, if it is small: parsing it takes a fifth of the time that looking for its counts does."""
+        try:
+            value = orjson.loads(document)
+        except orjson.JSONDecodeError:
+            value = None
+        usage = value.get("usage") if type(value) is dict else None
+        if type(usage) is not dict:
+            self.feed(document)
+            return
+        self._find_finish(document, self.counts)
+        read_usage(usage, self.counts)
+        if type(timings := value.get("timings")) is dict:
+            _read_beside(timings, self.counts)
 
     def feed(self, piece: bytes) -> None:
         data = self._held + piece if self._held else piece

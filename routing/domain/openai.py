@@ -7,8 +7,7 @@ Source: OpenAI's API reference (chat completions, completions, embeddings, model
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,8 +25,7 @@ SHOWN_NAME = 200
 """Characters of a client's model name that an error message repeats."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """What a body asks for."""
 
     model: str

@@ -202,8 +202,15 @@ class App:
         if exchange.record_id:
             parts.ledger.close(record)
         if caller is None:
-            parts.metrics.answered(exchange.endpoint, model, exchange.status, total)
-            parts.metrics.metered(model, record.prompt_tokens, record.completion_tokens, record.first_token_s)
+            parts.metrics.answered(
+                exchange.endpoint,
+                model,
+                exchange.status,
+                total,
+                prompt=record.prompt_tokens,
+                completion=record.completion_tokens,
+                first_token=record.first_token_s,
+            )
         else:
             parts.metrics.passed_on(caller.marks.hop, model, exchange.status)
         line = fields_of(

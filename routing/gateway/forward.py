@@ -109,7 +109,7 @@ async def _body(
     if length is not None and len(piece) < length <= HELD:
         piece += await _rest(response, length - len(piece))
     if readable:
-        meter.feed(piece)
+        (meter.whole if length == len(piece) <= HELD else meter.feed)(piece)
         if (micro := cost(exchange.price, meter.counts)) is not None and exchange.price is not None:
             headers.append((b"x-llmgw-cost", told(micro, exchange.price.currency).encode()))
     if length == len(piece):

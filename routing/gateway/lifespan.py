@@ -203,6 +203,7 @@ class Gateway:
             self.metrics.in_flight.set(len(self.app.active))
             self.ledger.flush()
             self.out.flush()
+            self.metrics.count()
             self.metrics.usage_waiting.set(self.ledger.waiting)
             self.metrics.limits_alone.set(self.limiter.alone)
             self._look(now, silence)

@@ -1,14 +1,15 @@
 """The gateway's Prometheus series, and `/metrics` with web's own appended.
 
 Labels come from closed sets: endpoints, statuses, error codes, and the catalogue's model names (`unknown` for what a
-client makes up). When a model or a replica goes, its series go with it. Children are looked up once per label set.
+client makes up). When a model or a replica goes, its series go with it. Children are looked up once per label set, and
+requests that ended are counted many at once: before anybody looks, and now and then.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -107,11 +108,36 @@ class _Dropped(Collector):
         )
 
 
+class _Registry(CollectorRegistry):
+    """Counts what has ended before it tells anybody."""
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        super().__init__()
+        self._count = count
+
+    def collect(self) -> Iterable[Metric]:
+        self._count()
+        return super().collect()
+
+
+class _Ended(NamedTuple):
+    """A client's request that is over; spans in seconds."""
+
+    endpoint: str
+    model: str
+    status: int
+    seconds: float
+    prompt: int | None
+    completion: int | None
+    first_token: float | None
+
+
 class Metrics:
     """Every series of this process; the data path calls the methods, never the client library. `dropped`: lines of its log."""
 
     def __init__(self, flights: Flights, *, dropped: Callable[[], int] = lambda: 0) -> None:
-        self.registry = registry = CollectorRegistry()
+        self._ended: list[_Ended] = []
+        self.registry = registry = _Registry(self.count)
         ProcessCollector(namespace="llmgw_gateway", registry=registry)
         registry.register(_InFlight(flights))
         registry.register(_Dropped(dropped))
@@ -185,21 +211,36 @@ class Metrics:
             child = self._children[key] = metric.labels(*labels)
         return child
 
-    def answered(self, endpoint: str, model: str, status: int, seconds: float) -> None:
-        self._child(self._requests, endpoint, model, status).inc()
-        self._child(self._seconds, endpoint, model).observe(seconds)
+    def answered(
+        self,
+        endpoint: str,
+        model: str,
+        status: int,
+        seconds: float,
+        *,
+        prompt: int | None,
+        completion: int | None,
+        first_token: float | None,
+    ) -> None:
+        """A client's request is over. Counted with the next look, or by `count`."""
+        self._ended.append(_Ended(endpoint, model, status, seconds, prompt, completion, first_token))
+
+    def count(self) -> None:
+        """Take over what has ended."""
+        ended, self._ended = self._ended, []
+        for item in ended:
+            self._child(self._requests, item.endpoint, item.model, item.status).inc()
+            self._child(self._seconds, item.endpoint, item.model).observe(item.seconds)
+            if item.prompt:
+                self._child(self._tokens, item.model, "in").inc(item.prompt)
+            if item.completion:
+                self._child(self._tokens, item.model, "out").inc(item.completion)
+            if item.first_token is not None:
+                self._child(self._first, item.model).observe(item.first_token)
 
     def passed_on(self, hop: str, model: str, status: int) -> None:
         """A request that counts at the node which the client asked."""
         self._child(self._passed_on, hop, model, status).inc()
-
-    def metered(self, model: str, prompt: int | None, completion: int | None, first_token: float | None) -> None:
-        if prompt:
-            self._child(self._tokens, model, "in").inc(prompt)
-        if completion:
-            self._child(self._tokens, model, "out").inc(completion)
-        if first_token is not None:
-            self._child(self._first, model).observe(first_token)
 
     def queued(self, model: str, seconds: float) -> None:
         self._child(self._queue, model).observe(seconds)
@@ -212,6 +253,7 @@ class Metrics:
 
     def keep(self, models: Collection[str]) -> None:
         """Drop the series of models that are no longer in the catalogue."""
+        self.count()
         for key in list(self._children):
             metric, labels = key[0], key[1:]
             place = metric._labelnames.index("model")

@@ -6,10 +6,12 @@ import itertools
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.domain.endpoints import Shape
 from routing.domain.meter import BodyMeter, Counts, StreamMeter, read_usage
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 4}}
@@ -189,3 +191,52 @@ def test_what_was_thought_is_read_where_an_engine_says_it() -> None:
     assert (chat.reasoning, response.reasoning) == (7, 0)
     read_usage({"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": None}, other := Counts())
     assert other.reasoning is None
+
+
+WORDS = st.sampled_from(
+    ["stop", "length", "tool_calls", "end_turn", "completed", 'a "usage":{"prompt_tokens":9} b', ""]
+)
+TOKENS = st.integers(0, 10**6)
+USAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "prompt_tokens": TOKENS,
+        "completion_tokens": TOKENS,
+        "input_tokens": TOKENS,
+        "output_tokens": TOKENS,
+        "total_tokens": TOKENS,
+        "note": WORDS,
+        "prompt_tokens_details": st.none() | st.fixed_dictionaries({"cached_tokens": TOKENS}),
+        "completion_tokens_details": st.none() | st.fixed_dictionaries({"reasoning_tokens": TOKENS}),
+    },
+)
+DOCUMENTS = st.fixed_dictionaries(
+    {"choices": st.lists(st.fixed_dictionaries({"text": WORDS, "finish_reason": st.none() | WORDS}), max_size=3)},
+    optional={
+        "usage": st.none() | USAGES,
+        "timings": st.none()
+        | st.fixed_dictionaries({"prompt_n": TOKENS, "predicted_n": TOKENS}, optional={"cache_n": TOKENS}),
+        "stop_reason": WORDS,
+        "status": WORDS,
+    },
+)
+
+
+@given(DOCUMENTS, st.sampled_from(list(Shape)), st.sampled_from([0, orjson.OPT_INDENT_2]))
+def test_a_document_that_is_here_as_a_whole_has_the_counts_that_its_pieces_have(
+    document: dict[str, Any], shape: Shape, option: int
+) -> None:
+    text = orjson.dumps(document, option=option)
+    pieces, whole = BodyMeter(shape), BodyMeter(shape)
+    for at in range(0, len(text), 50):
+        pieces.feed(text[at : at + 50])
+    whole.whole(text)
+    assert whole.counts == pieces.counts
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"no json", b'{"usage":7}', b'{"inner":{"usage":{"prompt_tokens":3}}}'])
+def test_what_is_no_usual_document_is_searched(text: bytes) -> None:
+    pieces, whole = BodyMeter(), BodyMeter()
+    pieces.feed(text)
+    whole.whole(text)
+    assert whole.counts == pieces.counts
