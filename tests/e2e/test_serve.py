@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 import shutil
 import struct
 import subprocess
@@ -23,6 +24,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from tests import tiny
+from tests.e2e.fetch_kills import Blows, served_under
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.hub.serve import running
@@ -132,6 +134,13 @@ def test_a_model_in_parts_becomes_an_answer(up: Stack) -> None:
     assert job["result"]["answer"].strip() == tiny.TEXT
     assert up.chat(model="big").status_code == 200
     up.remove_model("big")
+
+
+def test_kills_in_a_fetch_cost_the_segments_that_were_on_their_way(up: Stack, hub: Hub, tmp_path: Path) -> None:
+    """The short form of test_kills_in_a_fetch.py: of worker and mirror; tests/workers/agent/test_fetch_kills.py kills agents."""
+    blows = Blows(size=50 * 10**6, kills=2, services=("worker", "gateway"), latest=0.6)
+    served_under(blows, up, hub, tmp_path, name="large", seed=random.randrange(1 << 30))
+    up.remove_model("large")
 
 
 def test_the_command_follows_the_job_to_the_answer(up: Stack) -> None:

@@ -20,7 +20,7 @@ from llmgw_site.lib.units import MIB
 from tests import tiny
 from tests.cluster.harness.node import Node
 from tests.cluster.harness.three import Three
-from tests.e2e.test_kills_in_a_fetch import padded
+from tests.e2e.fetch_kills import padded
 from tests.e2e.test_update import FILE, NAME, NEW, OLD, REPO, Traffic, job
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
