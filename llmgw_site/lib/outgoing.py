@@ -114,14 +114,14 @@ class GuardedTransport(httpx.BaseTransport):
         proxy = self._guard.proxy(url)
         transport = self._transport(url, proxy)
         with self._deadline.within(self._head):
-            return self._answer(request, transport, () if proxy else addresses)
+            return self._answer(request, transport, None if proxy else addresses)
 
     def _answer(
-        self, request: httpx.Request, transport: httpx.HTTPTransport, addresses: tuple[Address, ...]
+        self, request: httpx.Request, transport: httpx.HTTPTransport, addresses: tuple[Address, ...] | None
     ) -> httpx.Response:
-        """From the first of these addresses that takes the connection; of none, through the proxy."""
+        """From the first of these addresses that takes the connection; None: through the proxy."""
         url = request.url
-        if not addresses:
+        if addresses is None:
             return transport.handle_request(request)
         request.headers.setdefault("Host", url.netloc.decode("ascii"))
         request.extensions = {**request.extensions, "sni_hostname": url.host}

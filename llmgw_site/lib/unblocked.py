@@ -20,7 +20,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 
 PIPE_BUF = select.PIPE_BUF
 """Bytes that a pipe takes as a whole or not at all."""
@@ -45,7 +45,8 @@ class Unblocked:
         self._send: Send | None = None
         self._close: Callable[[], None] | None = None
         self._kept = bytearray()
-        self._lock = Lock()
+        self._sending = False
+        self._lock = RLock()  # the collector may find, while a line is written, what has one of its own to say
 
     def take(self, line: bytes) -> None:
         """One line, its end included."""
@@ -55,8 +56,10 @@ class Unblocked:
             sent = 0 if self._kept else self._sent(line)
             if sent == len(line):
                 return
-            if len(self._kept) + len(line) - sent <= self._most or sent:
-                self._kept += line[sent:]
+            if sent:  # before all that came meanwhile
+                self._kept[:0] = line[sent:]
+            elif len(self._kept) + len(line) <= self._most:
+                self._kept += line
             else:
                 self.dropped += 1
 
@@ -97,13 +100,18 @@ class Unblocked:
                 return
 
     def _sent(self, data: bytes) -> int:
-        """How many of these bytes were taken."""
+        """How many of these bytes were taken; of a line that comes in between, none yet."""
+        if self._sending:
+            return 0
+        self._sending = True
         try:
             if self._send is None:
                 self._send = self._opened()
             return self._send(data)
         except OSError:  # full, or closed
             return 0
+        finally:
+            self._sending = False
 
     def _opened(self) -> Send:
         """The way of the module's list that fits. Raises OSError where `fd` is closed."""

@@ -16,7 +16,7 @@ import math
 from collections import deque
 
 from cluster.domain.leasing import HELD, PARALLEL, PERMITS, LimitGrant, LimitWant
-from routing.domain.limits import SPAN, Slots, Window, fits_alone, owed, room_in, share
+from routing.domain.limits import Slots, Window, fits_alone, owed, room_in, share
 
 RETURNABLE = 50.0
 """Seconds after which what was reserved and not used is not given back: it may have ceased to count."""
@@ -45,7 +45,8 @@ class PerMinute:
         self._left: int | None = None  # with the controllers, as they last said
         self._slots: Slots = ()
         self._slots_at = self._refused_until = 0.0
-        self._owes_since = self._owes_until = -math.inf  # alone, after a request that was larger than its share
+        self._owes_until = -math.inf  # alone, after a request that was larger than its share:
+        self._large = (-math.inf, 0, 0)  # when that came, what was taken before, and what it reserved
 
     def held(self, now: float) -> int:
         while self._lots and self._lots[0][0] + HELD <= now:
@@ -92,7 +93,7 @@ class PerMinute:
         self.window.take(now, amount)
         if not counted:
             if debt := owed(self.limit, self.edges, before, amount):
-                self._owes_since, self._owes_until = now, now + debt
+                self._large, self._owes_until = (now, before, amount), now + debt
             self._note_untold(amount)
             return
         while amount and self._lots:
@@ -114,8 +115,9 @@ class PerMinute:
             self._note_untold(used - reserved)
         elif used < reserved:  # 1
             self.window.give_back(at, reserved - used)
-            if at == self._owes_since and reserved > (most := share(self.limit, self.edges)) > 0:
-                self._owes_until -= SPAN * (reserved - used) / most  # what was not used is not owed either
+            came, before, large = self._large
+            if (at, reserved) == (came, large) and self.limit:  # what was not used is not owed either
+                self._owes_until = at + owed(self.limit, self.edges, 0, before + used)
             if counted and now - at < RETURNABLE:  # else it may have been told already, or not: it counts for a minute
                 self._back += reserved - used
 

@@ -1,7 +1,9 @@
 """How many tokens a prompt has at the least, where an answer ended before its engine said it: a token for each word.
 
 The tokenizers of language models cut a text at its spaces before they look for tokens (GPT-2's and its heirs' by a pattern,
-SentencePiece by `split_by_whitespace`), so no token has two words, and most words have more than one. What the limits reserve
+SentencePiece by `split_by_whitespace`), so no token has two words, and most words have more than one. But for one case: by
+the patterns of o200k (gpt-oss) and tekken (Mistral) signs at the end of a line and slashes that begin the next one may be one token,
+so a word that begins a line with a slash is not counted. What the limits reserve
 (limits.py, `reckon`) is what a prompt may have, often more than it has: that cannot stand in a record.
 """
 
@@ -44,8 +46,8 @@ def fewest(endpoint: str, body: bytes, *, context: int | None) -> int | None:
 
 def _words(text: str) -> int:
     """By pieces: megabytes of text would be a million objects at once. One that lies across an edge may count as none."""
-    edges = max(0, len(text) - 1) // PIECE
-    return max(0, sum(len(text[at : at + PIECE].split()) for at in range(0, len(text), PIECE)) - edges)
+    less = max(0, len(text) - 1) // PIECE + text.count("\n/") + text.count("\r/")
+    return max(0, sum(len(text[at : at + PIECE].split()) for at in range(0, len(text), PIECE)) - less)
 
 
 def _of_prompt(prompt: Any) -> int:

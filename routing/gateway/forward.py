@@ -224,7 +224,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
     """An engine's error answer, in the endpoint's shape and with its status.
 
     1. 401, 403   our own key was refused, which is no fault of the client's: 502
-    2. below 400  no answer to such a request: 502
+    2. below 400, or beyond 599   no answer to such a request: 502
     3. about a picture, sound or film that the request brings: 400, whatever the engine's status
     """
     status = response.status
@@ -233,7 +233,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
         raise Refused(
             Kind.UPSTREAM, "engine_refused_key", "The engine refused the gateway's own key: tell an administrator."
         )
-    if status < 400:  # 2
+    if not 400 <= status < 600:  # 2
         raise Refused(Kind.UPSTREAM, "engine_broken", f"The engine answered with the unexpected status {status}.")
     error = engine_error(status, told, secret=secret)
     status, error = media.told(status, error)  # 3

@@ -178,6 +178,14 @@ def test_no_proxy_names_hosts_that_are_asked_directly(server: Server, client) ->
     assert one.get(f"http://hub.test:{server.port}/").status_code == 200
 
 
+def test_without_a_proxy_nothing_is_asked_that_has_no_judged_address(server: Server) -> None:
+    guard = Guard(private=True, resolve=lambda host, port: [], proxies={})
+    guard.addresses = lambda url: ()  # type: ignore[method-assign]
+    with httpx.Client(transport=GuardedTransport(guard), trust_env=False) as one, pytest.raises(AssertionError):
+        one.get(f"http://127.0.0.1:{server.port}/")
+    assert server.asked == []
+
+
 class Trickle:
     """Sends `head` at once and then, byte by byte, more of the headers for ever; or a body when it is told to, if `head` is whole."""
 

@@ -103,6 +103,26 @@ def test_a_file_takes_everything_and_its_end_is_where_others_wrote(tmp_path: Pat
     assert numbers((tmp_path / "log").read_bytes()) == [number for number in range(1000) for _ in range(2)]
 
 
+@pytest.mark.timeout(30)
+def test_what_is_said_while_a_line_is_written_follows_it(ends: tuple[int, int]) -> None:
+    """As of a task that nobody awaited, when the collector comes round just then."""
+    reader, writer = ends
+    out = Unblocked(writer)
+    out.take(line(0))
+    send = out._send
+    assert send is not None
+
+    def interrupted(data: bytes) -> int:
+        out._send = send
+        out.take(line(2))
+        return send(data)
+
+    out._send = interrupted
+    out.take(line(1))
+    assert numbers(drained(reader, out)) == [0, 1, 2]
+    out.close()
+
+
 def test_where_there_is_nobody_lines_are_counted_and_nothing_fails() -> None:
     reader, writer = os.pipe()
     os.close(reader)

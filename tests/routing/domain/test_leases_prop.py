@@ -276,6 +276,27 @@ def test_what_is_larger_than_a_share_passes_and_is_paid_for_before_anything_else
     assert item.passes(72.0, 1, counted=False)
 
 
+def test_what_was_larger_than_a_share_and_used_no_more_than_it_is_not_owed() -> None:
+    """As of a request whose model is not ready: others must not wait for what nobody had."""
+    item = PerMinute("s", "tokens_per_minute")
+    item.limit, item.edges = 100, 4  # a share of 25
+    item.take(10.0, 20, counted=False)
+    item.take(10.0, 55, counted=False)
+    assert not item.passes(11.0, 1, counted=False)
+    item.settle(10.0, 11.0, reserved=20, used=20, counted=False)
+    item.settle(10.0, 11.0, reserved=55, used=0, counted=False)
+    assert item.passes(11.0, 5, counted=False)
+    assert not item.passes(11.0, 6, counted=False)
+    item.take(11.0, 80, counted=False)
+    item.edges = 2  # another edge went meanwhile
+    item.settle(11.0, 12.0, reserved=80, used=40, counted=False)
+    assert item.wait(12.0, 1, counted=False) == 71.0  # 60 are 72 s of a share of 50
+    item.take(100.0, 80, counted=False)
+    item.limit = 0  # nothing is let in any more
+    item.settle(100.0, 101.0, reserved=80, used=70, counted=False)
+    assert not item.passes(101.0, 1, counted=False)
+
+
 def test_an_edge_that_was_refused_knows_when_there_is_room_and_asks_again_before() -> None:
     item, counter = PerMinute("s", "requests_per_minute"), Counted()
     item.limit, item.edges = 1, 2

@@ -70,6 +70,13 @@ def test_a_long_text_is_counted_in_pieces_and_never_for_more() -> None:
         assert max(1, words - 4) <= found <= max(1, words)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("f();\n// why\ng();", 3), ("{\r/\r/x}\n\n//", 1), ("a / b\n /c", 4), ("/etc", 1)]
+)
+def test_a_slash_that_begins_a_line_may_be_of_the_token_before(text: str, expected: int) -> None:
+    assert fewest("completions", orjson.dumps({"prompt": text}), context=None) == expected
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
         st.sampled_from(["messages", "input", "prompt", "role", "content", "text", "output", "type", "system"]), inner, max_size=4

@@ -143,7 +143,8 @@ async def test_an_engine_that_refuses_is_answered_in_openais_shape(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(401, "engine_refused_key"), (403, "engine_refused_key"), (302, "engine_broken")]
+    ("status", "code"),
+    [(401, "engine_refused_key"), (403, "engine_refused_key"), (302, "engine_broken"), (999, "engine_broken")],
 )
 async def test_an_engines_quarrel_with_the_gateway_is_no_fault_of_the_client(
     tmp_path: Path, status: int, code: str
