@@ -13,14 +13,21 @@ from tests.routing.gateway.scripted import connected
 
 
 class App:
-    """Answers with the size of the body, in one write where that may be; keeps whether it was, and what was written."""
+    """Answers with the size of what it read of the body, in one write where that may be; keeps whether it was."""
 
-    def __init__(self, *, status: int = 200, extra: tuple[bytes, bytes] | None = None, wrapped: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        status: int = 200,
+        extra: tuple[bytes, bytes] | None = None,
+        wrapped: bool = False,
+        reads: bool = True,
+    ) -> None:
         self.whole: list[bool] = []
-        self.status, self.extra, self.wrapped = status, extra, wrapped
+        self.status, self.extra, self.wrapped, self.reads = status, extra, wrapped, reads
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        size, more = 0, True
+        size, more = 0, self.reads
         while more:
             message = await receive()
             size, more = size + len(message["body"]), message["more_body"]
@@ -75,10 +82,23 @@ async def test_a_body_that_asks_whether_it_may_come_is_let_come_once(tmp_path: P
         assert app.whole == [True, True]
 
 
-async def test_the_last_answer_of_a_connection_closes_it(tmp_path: Path) -> None:
+async def test_an_answer_before_the_body_leaves_what_follows_of_it_and_the_next_request_in_step(tmp_path: Path) -> None:
+    app, body = App(reads=False), post(200_000)
+    async with listening(app, configured(tmp_path)) as port, connected(port) as client:
+        await client.send(body[:-50_000])  # more than is read ahead of the application
+        assert (await client.response())[2] == b"0"
+        await client.send(body[-50_000:] + post(3))
+        assert (await client.response())[2] == b"0"
+        assert app.whole == [True, True]
+
+
+@pytest.mark.parametrize(
+    "request_", [post(5, b"connection: close\r\n"), post(5).replace(b"HTTP/1.1", b"HTTP/1.0")], ids=["close", "1.0"]
+)
+async def test_the_last_answer_of_a_connection_closes_it(tmp_path: Path, request_: bytes) -> None:
     app = App()
     async with listening(app, configured(tmp_path)) as port, connected(port) as client:
-        await client.send(post(5, b"connection: close\r\n"))
+        await client.send(request_)
         answer = await client.reader.read()
         assert answer.endswith(b"\r\n\r\n5")
         assert b"connection: close" in answer
