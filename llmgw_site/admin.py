@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
 from unfold.sites import UnfoldAdminSite
 
 
@@ -12,3 +15,10 @@ class ConsoleSite(UnfoldAdminSite):
     site_header = "llmgw"
     index_title = "Console"
     enable_nav_sidebar = True
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """One's own; the session is the same under another key from then on."""
+        from catalog.services import identities  # the site is made before there are tables
+
+        with identities.kept(request.session):
+            return super().password_change(request, extra_context)

@@ -4,7 +4,8 @@ and the sessions that they have here, which end where the provider says so."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -53,6 +54,16 @@ def opened(*, issuer: str, subject: str, sid: str, session_key: str) -> None:
     """The person has this session of the console now; `sid`: the provider's name for its own, which it came from."""
     identity = Identity.objects.get(issuer=issuer, subject=subject)
     ProviderSession.objects.update_or_create(session_id=session_key, defaults={"identity": identity, "sid": sid})
+
+
+@contextmanager
+def kept(session: Any) -> Iterator[None]:
+    """What is known of a session goes with it where it gets another key here, as it does when a password is set."""
+    row = ProviderSession.objects.filter(session_id=session.session_key).first()
+    yield
+    if row is not None and session.session_key not in (None, row.session_id):
+        values = {"identity_id": row.identity_id, "sid": row.sid}
+        ProviderSession.objects.update_or_create(session_id=session.session_key, defaults=values)
 
 
 @transaction.atomic

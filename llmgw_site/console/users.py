@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from catalog.services import actors, events, signins
+from catalog.services import actors, events, identities, signins
 
 admin.site.unregister([User, Group])
 
@@ -66,6 +66,11 @@ class UserPages(_Recorded, UserAdmin, ModelAdmin):  # type: ignore[misc, type-ar
             signins.allow(actor=actors.of(user=request.user), user=user)
         names = ", ".join(user.get_username() for user in queryset)
         self.message_user(request, f"May try to sign in again: {names}.")
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
+        """Of anybody; whoever sets it has the same session under another key from then on."""
+        with identities.kept(request.session):
+            return super().user_change_password(request, id, form_url)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return [] if request.user.is_superuser else ["is_superuser"]  # type: ignore[union-attr]

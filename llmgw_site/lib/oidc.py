@@ -214,8 +214,8 @@ class Provider:
         url = self._metadata("jwks_uri")
         with self._lock:
             if self._keys is None or time.monotonic() - self._keys_at >= older_than:
+                self._keys_at = time.monotonic()  # also of a look that fails: strangers' tokens begin no other then
                 self._keys = KeySet.import_key_set(self._json(url))  # type: ignore[arg-type]
-                self._keys_at = time.monotonic()
             return self._keys
 
     # --- requests

@@ -150,7 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header("content-length", "0")
                 self.end_headers()
             case "/jwks":
-                self._answer(200, {"keys": [key.as_dict(private=False) for key in self.server.keys]})
+                status = self.server.faults.get("jwks", 200)
+                self._answer(status, {"keys": [key.as_dict(private=False) for key in self.server.keys]})
             case "/userinfo":
                 assert self.headers["authorization"].startswith("Bearer ")
                 self._answer(200, {**self.server.person, **self.server.faults.get("userinfo", {})})

@@ -134,6 +134,28 @@ def test_what_is_kept_of_a_session_goes_with_it(provider: Provider) -> None:
     assert tell(provider.logout_token(sid="p-2")).status_code == 200
 
 
+def test_a_session_ends_also_after_a_password_was_set_in_it(provider: Provider) -> None:
+    """Of somebody, or one's own: the session has another key from then on."""
+    came(provider, "p-1")
+    ann = User.objects.get(username="user-s-1")
+    ann.is_superuser = True
+    ann.set_password("a long password")
+    ann.save()
+    new = {"password1": "another long one", "password2": "another long one", "usable_password": "true"}
+    own = {"old_password": "a long password", "new_password1": "another long one", "new_password2": "another long one"}
+    for sid, path, form in (
+        ("p-2", f"/admin/auth/user/{a_user('bob').pk}/password/", new),
+        ("p-3", "/admin/password_change/", own),
+    ):
+        client = came(provider, sid)
+        before = client.session.session_key
+        assert client.post(path, form).status_code == 302
+        assert client.session.session_key != before
+        assert signed_in(client)
+        assert tell(provider.logout_token(sid=sid)).status_code == 200
+        assert not signed_in(client)
+
+
 def test_a_token_counts_once_and_is_known_for_longer_than_it_is_good(provider: Provider) -> None:
     token = provider.logout_token(sub="s-1", jti="once")
     assert tell(token).status_code == 200
@@ -221,6 +243,21 @@ def test_keys_that_strangers_name_are_not_asked_for_each_time(provider: Provider
     monkeypatch.setattr("llmgw_site.lib.oidc.PATIENCE", 0.0)
     assert tell(provider.logout_token(sub="s-1")).status_code == 200
     assert provider.seen.count("/jwks") == 2
+
+
+def test_where_keys_cannot_be_had_strangers_begin_one_look_for_them_at_most(provider: Provider) -> None:
+    """Each look may take half a minute, and whoever signs in would wait behind it."""
+    came(provider, "p-1")
+    it = oidc.provider()
+    assert it is not None
+    it._keys_at -= 60
+    provider.faults["jwks"] = 503
+    _, _, rest = provider.logout_token(sub="s-1").partition(".")
+    unknown = base64.urlsafe_b64encode(json.dumps({"alg": "RS256", "kid": "unknown"}).encode()).decode().rstrip("=")
+    for _ in range(5):
+        assert tell(f"{unknown}.{rest}").status_code == 400
+    assert provider.seen.count("/jwks") == 2
+    assert tell(provider.logout_token(sub="s-1")).status_code == 200, "the keys of before are still good"
 
 
 def test_without_a_provider_nobody_tells_anything(settings: Any) -> None:
