@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -75,6 +76,7 @@ def repository(request: HttpRequest, ref: str) -> HttpResponse:
         context |= {"seen": seen, "plans": plans, "facts": shapes[0][1] if shapes else None}
     except Refused as refused:
         context |= {"refusal": refused, "said": refused.message.rstrip(".")}
-    if "refused" in context and context["refused"].form not in [order["file"] for *_, order in context["plans"]]:
-        context["elsewhere"] = True  # there is no form to show it in
+    told = context.get("refused")
+    if told is not None and told.form not in [order["file"] for *_, order in context["plans"] if order["ways"]]:
+        context["elsewhere"] = replace(told, form="elsewhere", at="")  # there is no form to show it in
     return access.show(request, "console/registry_model.html", f"Repository {ref}", **context)

@@ -100,6 +100,16 @@ def test_a_form_that_is_refused_stays_as_it_was_filled_in(stocked_hub: Hub, admi
     assert not Job.objects.exists()
 
 
+@pytest.mark.parametrize("file", ["none.gguf", ""])
+def test_a_refusal_of_a_form_that_is_not_there_is_told_above(stocked_hub: Hub, admin: Client, file: str) -> None:
+    Machine("one").heartbeat()
+    answer = admin.post("/admin/registry/org/tiny-GGUF", {"file": file, "name": "two words", "way": "processor"})
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert page.count("It begins with a letter or digit") == 1
+    assert "stands beside its field" not in page
+
+
 def test_who_may_only_look_has_no_form_and_cannot_open_a_job(stocked_hub: Hub, client: Client) -> None:
     Machine("one").heartbeat()
     client.force_login(a_user("ann", "catalog.add_model", "cluster.view_node"))
