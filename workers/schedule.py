@@ -46,7 +46,7 @@ def beats() -> tuple[Beat, ...]:
             name="trace",
             task="workers.tasks.origins.trace",
             every=300.0,
-            why="one model at a time: where weights come from whose origin nobody knows",
+            why="one model, adapter or version at a time: where weights come from whose origin nobody knows",
         ),
         Beat(
             name="prune",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
+from django.db import IntegrityError
 from django.db.models import Q
 from django.utils import timezone
 
@@ -59,11 +60,11 @@ def trace_next(sizes_of: Callable[[Model], Sizes | None], *, now: float) -> tupl
     if chosen is None:
         return None
     of, row = found[chosen]
-    if not _claimed(of, row, now):
-        return None
     try:
+        if not _claimed(of, row, now):
+            return None
         return of, trace(actor="worker", of=of, sizes=sizes_of(of) if isinstance(of, Model) else None, thorough=True)
-    except Refused:
+    except (Refused, IntegrityError):  # the second: it was removed meanwhile
         return of, None
 
 

@@ -133,7 +133,9 @@ def jobs_with() -> dict[str, set[str]]:
 
 def _origin(row: Version) -> dict[str, str]:
     found = [] if row.registry else [getattr(item, "origin", None) for item in (*row.models.all(), row)]
-    told = next((item for item in found if item is not None and (item.repository or item.trace)), None)
+    some = [item for item in found if item is not None and (item.repository or item.trace)]
+    some.sort(key=lambda item: not item.repository)  # what was found of one was maybe sought of another in vain
+    told = some[0] if some else None
     return {"origin": told.repository if told else "", "trace": told.trace if told else ""}
 
 

@@ -1,4 +1,4 @@
-"""catalog.services.tracing: origins are looked for by themselves, one model at a time, and what came of it is kept."""
+"""catalog.services.tracing: origins are looked for by themselves, one at a time, and what came of it is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from catalog import selectors as catalog
 from catalog.domain.manifests import ManifestFile
-from catalog.models import Event, Model, Origin
+from catalog.models import Event, Model, Origin, Version, VersionOrigin
 from catalog.services import adapter_updates, adapters, origins, served, tracing
 from cluster.selectors import database_now
 from llmgw_site.lib.errors import Refused
@@ -135,6 +135,30 @@ def test_a_version_that_nothing_needs_and_an_adapter_on_nodes_have_their_turn(
     assert not adapter_updates.look(adapter)
     with pytest.raises(Refused, match="is not where these files come from"):
         origins.give(actor=ACTOR, of=adapter, repository="b/wonder-GGUF")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_removed_while_it_is_looked_for_is_no_failure(
+    stocked_hub: Hub, small: bytes, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    if there:
+        stocked_hub.add(Repo("b/wonder-GGUF")).commit({"wonder-Q8_0.gguf": small})
+    sha256 = hashlib.sha256(small).hexdigest()
+    files = [
+        ManifestFile(path="wonder-Q8_0.gguf", size=len(small), sha256=sha256, url="https://x.test/wonder-Q8_0.gguf")
+    ]
+    version = a_version("", registry="", commit="", files=files, first="wonder-Q8_0.gguf")
+    search = tracing._search
+
+    def removed_meanwhile(*asked: Any) -> Any:
+        Version.objects.all().delete()
+        return search(*asked)
+
+    monkeypatch.setattr(tracing, "_search", removed_meanwhile)
+    assert looked() == (version.name, None)
+    assert not VersionOrigin.objects.exists()
+    assert not Event.objects.filter(kind="version_origin").exists()
 
 
 def test_where_the_registry_is_away_nobody_is_looked_for_until_later(

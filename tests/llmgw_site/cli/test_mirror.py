@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from catalog.domain.manifests import ManifestFile
-from catalog.models import Model, Version
+from catalog.models import Model, Origin, Version
 from catalog.services import adapters, tracing
 from cluster.domain.fetching import FetchReport
 from cluster.models import Job
@@ -107,6 +108,23 @@ def test_the_origin_of_a_version_and_of_an_adapter_is_traced_or_given(
     assert "calm (adapter of base)" in llmgw("model", "updates").out
     assert llmgw("model", "update", "calm", "--detach").code == 0
     assert llmgw("model", "origin", "none").code == 4
+
+
+def test_the_origin_of_a_version_is_told_though_its_model_was_looked_for_in_vain(
+    llmgw: Llmgw, stocked_hub: Hub
+) -> None:
+    small = tiny_gguf().read_bytes()
+    stocked_hub.add(Repo("org/named")).commit({"own-Q8_0.gguf": small})
+    sha256 = hashlib.sha256(small).hexdigest()
+    files = [ManifestFile(path="own-Q8_0.gguf", size=len(small), sha256=sha256, url="https://x.test/own-Q8_0.gguf")]
+    version = a_version("", registry="", commit="", files=files, first="own-Q8_0.gguf")
+    model = a_model("m", version=version)
+    Origin.objects.create(
+        model=model, traced_at=timezone.now(), trace_code="origin_not_found", trace_message="none has it"
+    )
+    given = llmgw("model", "origin", version.pk, "--repository", "org/named")
+    assert "comes from org/named, as you say" in given.out
+    assert "(from org/named" in llmgw("mirror", "list").out
 
 
 def test_bench_opens_a_job_and_refuses_times_that_are_none(llmgw: Llmgw) -> None:
