@@ -30,12 +30,13 @@ DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "liv
 ANY_DATABASE = (
     "tests/arch/", "tests/admin/", "tests/api/test_permissions.py", "tests/api/test_schema.py",
     "tests/api/test_schema_fuzz.py", "tests/cluster/admin/", "tests/llmgw_site/cli/", "tests/llmgw_site/console/",
-    "tests/api/test_bodies.py", "tests/api/test_roles.py::test_every_role", "tests/api/test_scopes.py::test_every_role",
-    "tests/workers/test_celery.py",
+    "tests/api/test_bodies.py::test_what_is_no_object", "tests/api/test_bodies.py::test_a_field_that_nobody_knows",
+    "tests/api/test_bodies.py::test_a_content_type", "tests/api/test_roles.py::test_every_role",
+    "tests/api/test_scopes.py::test_every_role", "tests/workers/test_celery.py",
 )  # fmt: skip
-"""Who may come in and with what body, the pages, and the command line, a client of the API: what they ask the database is asked
-by the other tests of the API, the services and the selectors as well, and those run on both. Workers on PostgreSQL are those
-of the running cluster."""
+"""Who may come in, bodies that are refused unread, the pages, and the command line, a client of the API: what they ask the database
+is asked by the other tests of the API, the services and the selectors as well, and those run on both. (What stands in a body's
+fields is none of these: PostgreSQL takes no NUL and no number beyond its columns.) Workers on PostgreSQL are those of the running cluster."""
 CHAINS = (("up", "three"), ("cluster",), ("stack",))
 """Tests of running stacks, by the name in their mark `live`: those of a chain run one after the other on one worker, in this
 order. The first two begin at once, and the next worker computes meanwhile: three starts at once would wait for each other."""
