@@ -42,6 +42,7 @@ test-fast: $(VENV)/.ready-dev ## what needs no engine, no browser and no second 
 
 prove: $(VENV)/.ready-dev ## the long counts: schedules, fuzzing, soak (under 60 minutes)
 	@$(BIN)/pytest -n $$(($(JOBS) + 1)) --dist loadgroup -m "prove or property" --hypothesis-profile=prove --timeout=3000 --durations=10 $(ARGS)
+	@$(BIN)/python -m tests.postgres -- $(BIN)/pytest -n $(JOBS) -m "prove and django_db and not any_database" --timeout=3000 $(ARGS) || [ $$? = 5 ] # 5: none of it was asked for
 
 clients: $(VENV)/.ready-dev ## try npm's `ai` package against a running llmgw (needs node 20, and npm's registry)
 	@npm ci --prefix tests/clients/ai_sdk --ignore-scripts --no-audit --no-fund
