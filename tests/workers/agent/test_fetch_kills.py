@@ -112,7 +112,12 @@ async def killed(folder: Path, size: int, kills: int, *, between: int, seed: int
             await process.wait()
             await holder.idle()
         process = await asyncio.create_subprocess_exec(*args, cwd=TOP, env=environ)
-        assert await asyncio.wait_for(process.wait(), 300) == 0
+        try:
+            assert await asyncio.wait_for(process.wait(), 300) == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         store = Store(town.asker.config.store)
         path = store.path(VERSION)
         assert path is not None
@@ -155,16 +160,21 @@ class Gateway:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
-            while True:
-                try:
-                    await client.get(f"{self._address}/healthz")
-                    return
-                except httpx.HTTPError:
-                    await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
+                while True:
+                    try:
+                        await client.get(f"{self._address}/healthz")
+                        return
+                    except httpx.HTTPError:
+                        await asyncio.sleep(0.02)
+        except TimeoutError:
+            await self.kill()
+            raise
 
     async def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 
 
