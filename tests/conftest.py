@@ -37,6 +37,8 @@ ANY_DATABASE = (
 """Who may come in, bodies that are refused unread, the pages, and the command line, a client of the API: what they ask the database
 is asked by the other tests of the API, the services and the selectors as well, and those run on both. (What stands in a body's
 fields is none of these: PostgreSQL takes no NUL and no number beyond its columns.) Workers on PostgreSQL are those of the running cluster."""
+BOTH = ("tests/llmgw_site/console/test_backchannel_logout.py",)
+"""But these: rows that two requests write at once, which the pages and the API have nowhere else."""
 CHAINS = (("up", "three"), ("cluster",), ("stack",))
 """Tests of running stacks, by the name in their mark `live`: those of a chain run one after the other on one worker, in this
 order. The first two begin at once, and the next worker computes meanwhile: three starts at once would wait for each other."""
@@ -94,7 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.property)
         if DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("django_db"):
             item.add_marker(pytest.mark.django_db)
-        if item.nodeid.startswith(ANY_DATABASE):
+        if item.nodeid.startswith(ANY_DATABASE) and not item.nodeid.startswith(BOTH):
             item.add_marker(pytest.mark.any_database)
     items.sort(key=_turn)
     if (told := os.environ.get(DATABASE_TESTS)) and os.environ.get("PYTEST_XDIST_WORKER") == "gw0":

@@ -9,6 +9,9 @@ from cluster.domain.types import ModelView, ReplicaView
 from cluster.domain.waits import lost_words
 
 _READY = ReplicaState.READY
+SOON = 60.0
+"""Seconds of its start in which a replica may have become ready unheard. One that loads for longer gives way to a change at once:
+what hangs with a wrong argument must not hold up the one that mends it."""
 
 
 def surplus(draft: Draft, model: ModelView) -> None:
@@ -22,7 +25,7 @@ def surplus(draft: Draft, model: ModelView) -> None:
         order = sorted(replaced, key=lambda item: (item.state is _READY, not outdated(model, item), *_replaced(item)))
         many = _many(len(active), model.target)
         for replica in order[: max(0, min(enough, len(active) - model.target))]:
-            if ready or not _may_serve(model, replica, active):
+            if ready or not _may_serve(draft, model, replica, active):
                 why = _why_replaced(draft, model, replica, ready=ready, many=many)
                 draft.do(Stop(replica_id=replica.id, reason=why))
     elif len(active) > model.target:
@@ -36,12 +39,12 @@ def _many(there: int, wanted: int) -> str:
     return f"{there} replica{'s run' if there != 1 else ' runs'} and {wanted} {'is' if wanted == 1 else 'are'} wanted"
 
 
-def _may_serve(model: ModelView, replica: ReplicaView, active: list[ReplicaView]) -> bool:
+def _may_serve(draft: Draft, model: ModelView, replica: ReplicaView, active: list[ReplicaView]) -> bool:
     """Whether an outdated replica that loads for the first time may be serving already, unheard: routers on its node know before
     controllers do. Who was answered for an adapter and adds the next would lose the first. So it goes when it is known to be
     ready, and then the one before it goes, or has failed; where nothing serves there is nothing to lose.
     """
-    loads = replica.state is ReplicaState.STARTING and not replica.failures
+    loads = replica.state is ReplicaState.STARTING and not replica.failures and draft.now - replica.state_since < SOON
     return loads and outdated(model, replica) and any(item.state is _READY for item in active)
 
 

@@ -53,13 +53,12 @@ class Unblocked:
         with self._lock:
             if self._kept:
                 self._flush()
+            place = len(self._kept)  # before all that comes meanwhile
             sent = 0 if self._kept else self._sent(line)
             if sent == len(line):
                 return
-            if sent:  # before all that came meanwhile
-                self._kept[:0] = line[sent:]
-            elif len(self._kept) + len(line) <= self._most:
-                self._kept += line
+            if sent or len(self._kept) + len(line) <= self._most:
+                self._kept[place:place] = line[sent:]
             else:
                 self.dropped += 1
 

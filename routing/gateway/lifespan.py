@@ -155,6 +155,7 @@ class Gateway:
     async def stop(self) -> None:
         """After the listeners have ended."""
         await self.app.end()
+        self._access.flush()
         await self.activation.stop()
         for task in (*self._tasks, *self._pings):
             task.cancel()
@@ -165,7 +166,6 @@ class Gateway:
         self.ledger.stop()
         if self.tracing is not None:
             await self.tracing.stop()
-        self._access.flush()
         self.out.close()
 
     def _own_offer(self, route: Route) -> Offer | None:

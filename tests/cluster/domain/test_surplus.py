@@ -10,6 +10,7 @@ import pytest
 from cluster.domain.plan import Stop
 from cluster.domain.reconcile import reconcile
 from cluster.domain.states import ReplicaState
+from cluster.domain.surplus import SOON
 from cluster.domain.types import ReplicaView, Standing, World
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import a_model, a_node, a_profile, a_replica
@@ -43,13 +44,15 @@ OLDEST = "2 replicas run and 1 is wanted, and of those from before the last chan
         ({**LATER}, [("rep_0", OLDEST)]),
         ({**LATER, "state": S.PENDING}, [("rep_1", CHANGED)]),
         ({**LATER, "state": S.FETCHING}, [("rep_1", CHANGED)]),
-        ({**LATER, "state": S.STARTING, "attempt": 1}, []),
+        ({**LATER, "state": S.STARTING, "attempt": 1, "state_since": NOW - SOON + 1}, []),
+        ({**LATER, "state": S.STARTING, "attempt": 1, "state_since": NOW - SOON}, [("rep_1", CHANGED)]),
         ({**LATER, "state": S.STARTING, "attempt": 2, "code": "engine_start_failed"}, [("rep_1", CHANGED)]),
         ({**LATER, "state": S.BACKOFF, "attempt": 1, "code": "engine_start_failed"}, [("rep_1", CHANGED)]),
     ],
 )
 def test_of_an_old_one_that_serves_and_a_second_one(second: dict[str, Any], found: list[tuple[str, str]]) -> None:
-    """One that loads for the first time may serve by now, and what it has that the first has not would be gone."""
+    """One that has begun to load may serve by now, and what it has that the first has not would be gone; what loads for longer
+    holds up no change."""
     assert stops(OLD, second) == found
 
 
@@ -67,4 +70,4 @@ def test_one_that_was_to_leave_its_node_or_to_restart_says_so() -> None:
 
 
 def test_swapped_back_the_later_one_goes_at_once_though_it_may_serve() -> None:
-    assert stops(FRESH, {**LATER, "state": S.STARTING, "attempt": 1}) == [("rep_1", CHANGED)]
+    assert stops(FRESH, {**LATER, "state": S.STARTING, "attempt": 1, "state_since": NOW}) == [("rep_1", CHANGED)]

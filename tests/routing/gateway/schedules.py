@@ -140,10 +140,14 @@ class _World:
             try:
                 async with asyncio.timeout(item.patience if item.leaves_after == 0 else None):
                     await self._ask(http, item, met)
+            except httpx.ConnectError:
+                await asyncio.sleep(0.05)
+                continue
             except (
-                httpx.ConnectError,
-                AttributeError,
-            ):  # the latter is anyio's, of a socket that is closed as it opens
+                AttributeError
+            ) as error:  # of a socket that closes as it opens: anyio asks one that is gone for its name
+                if "getpeername" not in str(error):
+                    raise
                 await asyncio.sleep(0.05)
                 continue
             except TimeoutError:

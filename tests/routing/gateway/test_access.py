@@ -119,8 +119,9 @@ async def test_a_reader_of_standard_error_that_stalls_holds_up_nobody(tmp_path: 
             assert {answer.status_code for answer in asked} == {404}
             metrics = (await client.get(f"http://127.0.0.1:{gateway.metrics}/metrics")).text
             assert "\nllmgw_log_lines_dropped_total 0.0\n" in metrics
+        reading = asyncio.ensure_future(asyncio.to_thread(child.communicate, timeout=fair(20)))
         child.terminate()
-        _, told = await asyncio.to_thread(child.communicate, timeout=fair(20))
+        _, told = await reading
     finally:
         gateway.end()
     assert sum(json.loads(line)["event"] == "request" for line in told.splitlines()) == 60  # none was lost
