@@ -84,10 +84,11 @@ def _members(value: Any) -> int:
     stack = [value] if type(value) is dict or type(value) is list else []
     while stack:
         item = stack.pop()
+        inners: Any = item
         if type(item) is dict:
             count += len(item)
-            item = item.values()
-        for inner in item:
+            inners = item.values()
+        for inner in inners:
             if type(inner) is dict or type(inner) is list:
                 stack.append(inner)
     return count
