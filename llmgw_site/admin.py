@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from unfold.sites import UnfoldAdminSite
 
 
@@ -16,7 +16,7 @@ class ConsoleSite(UnfoldAdminSite):
     index_title = "Console"
     enable_nav_sidebar = True
 
-    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         """One's own; the session is the same under another key from then on."""
         from catalog.services import identities  # the site is made before there are tables
 
