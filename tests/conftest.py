@@ -31,7 +31,7 @@ ANY_DATABASE = (
     "tests/arch/", "tests/admin/", "tests/api/test_permissions.py", "tests/api/test_schema.py",
     "tests/api/test_schema_fuzz.py", "tests/cluster/admin/", "tests/llmgw_site/cli/", "tests/llmgw_site/console/",
     "tests/api/test_bodies.py::test_what_is_no_object", "tests/api/test_bodies.py::test_a_field_that_nobody_knows",
-    "tests/api/test_bodies.py::test_a_content_type", "tests/api/test_roles.py::test_every_role",
+    "tests/api/test_bodies.py::test_a_content_type", "tests/api/test_bodies.py::test_prove_that", "tests/api/test_roles.py::test_every_role",
     "tests/api/test_scopes.py::test_every_role", "tests/workers/test_celery.py",
 )  # fmt: skip
 """Who may come in, bodies that are refused unread, the pages, and the command line, a client of the API: what they ask the database

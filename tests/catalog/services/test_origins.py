@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,26 @@ def test_tracing_takes_the_most_downloaded_repository_that_has_the_file_at_its_s
     found = tracing.trace(actor=ACTOR, of=model)
     assert (found.repository, found.given_by) == ("b/wonder-GGUF", "")
     assert origins.standings()[0]["repository"] == "b/wonder-GGUF"
+
+
+def test_an_origin_that_is_given_while_it_is_looked_for_stands(
+    stocked_hub: Hub, small: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, downloads in (("a/wonder-GGUF", 900), ("b/wonder-GGUF", 5)):
+        stocked_hub.add(Repo(name, downloads=downloads)).commit({"wonder-Q8_0.gguf": small})
+    model = lying(tmp_path, "wonder-Q8_0.gguf", small)
+    search = tracing._search
+
+    def meanwhile(*args: Any) -> Any:
+        found = search(*args)
+        origins.give(actor=ACTOR, of=model, repository="b/wonder-GGUF")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tracing, "_search", meanwhile)
+        found = tracing.trace(actor=ACTOR, of=model)
+    assert (found.repository, found.given_by) == ("b/wonder-GGUF", ACTOR)
+    assert tracing.trace(actor=ACTOR, of=model).repository == "a/wonder-GGUF"  # who asks for it anew means it
 
 
 def test_tracing_takes_the_commit_that_the_folder_is_named_after(
