@@ -349,7 +349,7 @@ def test_a_file_is_served_from_its_repository_s_page(up: Stack) -> None:
         page.get_by_label("Name, as clients ask for it").fill("two words")
         page.get_by_role("combobox", name="Way").select_option("processor")
         page.get_by_role("button", name="Fetch and serve").click()
-        expect(page.get_by_role("alert")).to_contain_text("it begins with a letter or digit", timeout=20_000)
+        expect(page.get_by_role("alert")).to_contain_text("It begins with a letter or digit", timeout=20_000)
         page.get_by_label("Name, as clients ask for it").fill("by-hand")
         page.get_by_role("button", name="Fetch and serve").click()
         expect(page.get_by_role("heading", name="Serve by-hand").first).to_be_visible(timeout=20_000)

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import time
 import tracemalloc
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -198,10 +200,21 @@ SECRETS = [
 ]
 
 
+@pytest.fixture
+def everything_logged(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """As the gateway logs, all of it, to what `capfd` reads; other tests of this process get their own handlers and level back."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    setup(process="gateway", level="debug")
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("everything_logged")
 async def test_f31_no_secret_is_in_any_log_answer_spool_or_metric(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    setup(process="gateway", level="debug")
     said: list[str] = []
     error = json.dumps({"error": {"message": f"bad key {ENGINE_KEY}", "code": 500, "type": "server_error"}})
     scripts: list[Any] = [
