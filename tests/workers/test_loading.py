@@ -90,11 +90,11 @@ def test_what_waits_for_a_slot_is_seen_in_the_first_token(server: tuple[Server, 
 
 def test_the_load_that_holds_is_found(server: tuple[Server, Any]) -> None:
     app, signed = server
-    app.slots, app.pause = 4, 0.02
+    app.slots, app.pause, app.tokens = 4, 0.05, 20  # a request takes a second, so who waits for a slot waits long
     levels: list[Any] = []
-    while (at := next_load(levels, objective=0.12, most=16)) is not None:
-        levels.append(load(signed, model="m", at_once=at, replicas=1, seconds=1.0))
-    assert 3 <= found(levels, objective=0.12).at_once <= 6
+    while (at := next_load(levels, objective=0.6, most=16)) is not None:
+        levels.append(load(signed, model="m", at_once=at, replicas=1, seconds=1.5))
+    assert 3 <= found(levels, objective=0.6).at_once <= 6
 
 
 def test_several_replicas_are_loaded_together_and_told_each(server: tuple[Server, Any]) -> None:
