@@ -87,13 +87,22 @@ async def leaves_one_record_of_each_request(stack: Stack, *, requests: int, kill
     def rows() -> list[dict[str, Any]]:
         return [row for row in stack.api().all("usage", page_size=1000) if row["request_id"].startswith(mark)]
 
+    missing: list[str] = []
+
     def all_are_there() -> bool:
         seen = rows()  # those that a kill left open come with the first batch of the gateway after it
-        hit = any(row["code"] == "gateway_restarted" for row in seen)
-        return hit and answered <= {row["request_id"] for row in seen} and _is_shipped(stack)
+        missing[:] = sorted(answered - {row["request_id"] for row in seen})
+        if not any(row["code"] == "gateway_restarted" for row in seen):
+            missing.append("what the kill left open")
+        if not missing and not _is_shipped(stack):
+            missing.append("the word of the agent, which comes with a heartbeat, that it has no more")
+        return not missing
 
     # every answered request has its record; one that broke off has one if the gateway had accepted it
-    await asyncio.to_thread(wait_for, all_are_there, seconds=fair(30), what="all records", every=0.5)
+    try:  # two heartbeats: the first may tell of records that were just on their way
+        await asyncio.to_thread(wait_for, all_are_there, seconds=fair(70), every=0.5)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: missing are {missing} of {len(answered)}; {stack.tail()}") from None
     found = rows()
     counted = Counter(row["request_id"] for row in found)
     assert {name: times for name, times in counted.items() if times != 1} == {}
