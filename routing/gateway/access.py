@@ -49,7 +49,7 @@ class AccessLog:
     def flush(self) -> None:
         """Write what waits."""
         waiting, self._waiting = self._waiting, []
-        for now, fields in waiting:
-            line = {"ts": round(now, 3), **_HEAD}
+        for at, fields in waiting:
+            line = {"ts": round(at, 3), **_HEAD}
             line.update({name: value for name, value in fields.items() if value is not None})
             self._out.take(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
