@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import redis
 import uvicorn.server
 from hypothesis import HealthCheck, settings
 
@@ -228,11 +229,20 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def valkey_url() -> Iterator[str]:
-    """A real Valkey on the unix socket that settings.REDIS_URL names, so Celery and Channels find it; gives that URL."""
+def _valkey() -> Iterator[str]:
     from django.conf import settings as django
 
     from llmgw_site.up.valkey import Valkey
 
     with Valkey(django.CONFIG) as valkey:
         yield valkey.url
+
+
+@pytest.fixture
+def valkey_url(_valkey: str) -> str:
+    """A real Valkey of this worker on the unix socket that settings.REDIS_URL names, so Celery and Channels find it; gives that
+    URL. Nothing is in it of the tests before, but for the queues' names: Celery's client tells of each only once."""
+    with redis.Redis.from_url(_valkey) as client:
+        if left := [key for key in client.scan_iter() if not key.startswith(b"_kombu.binding.")]:
+            client.delete(*left)
+    return _valkey

@@ -22,12 +22,16 @@ from tests.routing.domain.counting import Counted, Permitted
 
 
 @pytest.fixture
-def store(valkey_url: str) -> Iterator[redis.Redis]:
-    client = redis.Redis.from_url(valkey_url)
-    yield client
-    for key in client.keys("llmgw:limit:*"):
-        client.delete(key)
-    client.close()
+def store(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
+    monkeypatch.setattr(limits, "PATIENCE", 30.0)  # what a busy machine is late with would be asked, and counted, twice
+    limits._client.cache_clear()
+    with redis.Redis.from_url(valkey_url) as client:
+        yield client
+    limits._client.cache_clear()
+
+
+def clock(store: redis.Redis) -> float:
+    return float("{}.{:06d}".format(*store.time()))
 
 
 def ask(want: LimitWant, node_id: str = "node_a") -> LimitGrant:
@@ -54,19 +58,22 @@ def test_the_script_counts_as_its_model_does(store: redis.Redis) -> None:
             back=dice.randrange(60),
             taken=dice.randrange(9),
         )
-        now = float("{}.{:06d}".format(*store.time()))
+        now = clock(store)
         got = ask(want)
+        passed = clock(store) - now
         said = model.lease(want, now)
-        if float(store.time()[0]) != int(now):  # the second changed in between: who knows where it was counted
+        if got.granted + want.taken:
+            assert 0 < store.ttl(key) <= COUNTED + 5
+        if int(now + passed) != int(now):  # the second changed in between: who knows where it was counted
             model.slots = {int(at): int(amount) for at, amount in store.hgetall(key).items()}
             continue
         assert (got.granted, got.left, got.amounts) == (said.granted, said.left, said.amounts)
-        assert got.leaves == pytest.approx(said.leaves, abs=0.2)
+        for first, leaves in zip(said.leaves, got.leaves, strict=True):
+            assert first - passed - 0.001 <= leaves <= first + 0.001
         if dice.random() < 0.3:
             step = dice.randrange(1, 30)
             later(store, key, step)
             model.slots = {second - step: amount for second, amount in model.slots.items()}
-    assert 0 < store.ttl(key) <= COUNTED + 5
 
 
 def test_permits_are_counted_as_their_model_does(store: redis.Redis) -> None:
