@@ -12,7 +12,7 @@ from enum import StrEnum
 CHAT, COMPLETIONS, EMBEDDINGS = "chat.completions", "completions", "embeddings"
 MESSAGES, COUNT_TOKENS, RESPONSES = "messages", "messages.count_tokens", "responses"
 TRANSCRIPTIONS, TRANSLATIONS, SPEECH = "audio.transcriptions", "audio.translations", "audio.speech"
-IMAGES, EDITS = "images.generations", "images.edits"
+IMAGES, EDITS, VARIATIONS = "images.generations", "images.edits", "images.variations"
 RERANK, TOKENIZE, DETOKENIZE = "rerank", "tokenize", "detokenize"
 MODELS = "models"
 """The lists, which are read with GET: none of the table below."""
@@ -54,6 +54,7 @@ _ALL = (
     Endpoint(name=SPEECH, path="/v1/audio/speech", streams=True, opaque=True),
     Endpoint(name=IMAGES, path="/v1/images/generations", streams=True, opaque=True),
     Endpoint(name=EDITS, path="/v1/images/edits", form=True, opaque=True),
+    Endpoint(name=VARIATIONS, path="/v1/images/variations", form=True, opaque=True),
     Endpoint(name=TOKENIZE, path="/tokenize", embeddings=None),
     Endpoint(name=DETOKENIZE, path="/detokenize", embeddings=None),
 )

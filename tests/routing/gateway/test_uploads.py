@@ -22,7 +22,7 @@ from tests.routing.gateway.rig import ENGINE_KEY, KEY, NARROW, SECOND, TINY, loc
 from tests.routing.gateway.scripted import Peer, serving, until
 
 HEARD = "/v1/audio/transcriptions"
-FORMS = [HEARD, "/v1/audio/translations", "/v1/images/edits"]
+FORMS = [HEARD, "/v1/audio/translations", "/v1/images/edits", "/v1/images/variations"]
 KIND = {"content-type": "multipart/form-data; boundary=XX"}
 
 
