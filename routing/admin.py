@@ -58,14 +58,12 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
     list_fullwidth = True
 
     @admin.display(description="Tokens in", ordering="prompt_tokens")
-    def tokens_in(self, row: UsageRecord) -> int | None:
-        return row.prompt_tokens
+    def tokens_in(self, row: UsageRecord) -> str | None:
+        return _counted(row.prompt_tokens, estimated=row.estimated and row.completion_tokens is None)
 
     @admin.display(description="Tokens out", ordering="completion_tokens")
     def tokens_out(self, row: UsageRecord) -> str | None:
-        if row.completion_tokens is None:
-            return None
-        return f"{row.completion_tokens} (estimated)" if row.estimated else str(row.completion_tokens)
+        return _counted(row.completion_tokens, estimated=row.estimated)
 
     @admin.display(description="First token", ordering="first_token_s")
     def first_token(self, row: UsageRecord) -> str | None:
@@ -104,3 +102,7 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+def _counted(tokens: int | None, *, estimated: bool) -> str | None:
+    return f"{tokens} (estimated)" if estimated and tokens is not None else None if tokens is None else str(tokens)

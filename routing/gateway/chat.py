@@ -14,6 +14,7 @@ from routing.domain.choose import Seat
 from routing.domain.endpoints import ENDPOINTS
 from routing.domain.fallbacks import NOT_ACCEPTED, order, renamed
 from routing.domain.limits import reckon
+from routing.domain.meter import Counts
 from routing.domain.openai import Ask, parse, upstream_body
 from routing.domain.outgoing import outgoing
 from routing.domain.prompts import fewest
@@ -38,7 +39,7 @@ from routing.gateway.recording import under_way
 from routing.gateway.speech import Speech
 from routing.gateway.table import Table
 from routing.gateway.tracing import EXTERNAL, NODE
-from routing.gateway.upstream import Upstream, UpstreamError
+from routing.gateway.upstream import SENT, Upstream, UpstreamError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +153,7 @@ class Generate:
             if (counts := exchange.counts) is not None and counts.estimated and counts.prompt is None:
                 route = parts.table.view.routes.get(ask.model)
                 counts.prompt = fewest(exchange.endpoint, body, context=route.model.context if route else None)
+                counts.estimated = counts.prompt is not None or counts.completion is not None
 
     async def _place(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """Where it goes: of an engine here, once there is room. Raises Refused."""
@@ -230,6 +232,10 @@ class Generate:
                 if exchange.code and isinstance(place, Seat):  # its own error, passed on; its codes are no closed set
                     parts.metrics.engine_failed(exchange.model, "engine_error")
                 return
+            except asyncio.CancelledError as error:
+                if exchange.gone:
+                    _left(exchange, place, sent=error.args == (SENT,))
+                raise
             except Refused as error:
                 if (
                     isinstance(place, Seat) and error.kind not in _THEIRS
@@ -325,3 +331,14 @@ def _forwarded(exchange: Exchange, ask: Ask) -> None:
     if exchange.forwarded_at is None:
         exchange.forwarded_at = asyncio.get_running_loop().time()
     exchange.pings = ask.stream
+
+
+def _left(exchange: Exchange, place: Place, *, sent: bool) -> None:
+    """Its client left. What was sent to an engine has been read there, though no token may have come back: it is counted.
+
+    Of another node that is known once its answer's head has said that the wait there was over.
+    """
+    counts = exchange.counts or Counts()
+    sent = exchange.inner_queue_s is not None if isinstance(place, Via) else sent or exchange.counts is not None
+    if exchange.record_id and sent and counts.completion is None:
+        exchange.counts, counts.estimated = counts, True

@@ -8,7 +8,8 @@ happens is an error that says whether the request may have run (`UpstreamError.r
     TooSlow(stage="connect")  the same, after `connect_timeout`
     TooSlow, Broken           accepted, then silent or broken: never sent again
 
-A task that is cancelled in `request` or `Response.read` drops its connection at once, so an engine stops its work.
+A task that is cancelled in `request` or `Response.read` drops its connection at once, so an engine stops its work. `SENT` in
+its CancelledError says that the request had been written.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ __all__ = ["Broken", "Headers", "Limits", "NotReached", "Response", "Target", "T
 
 _SMALL = 64 * 1024  # a body up to this size is copied behind its head: one buffer, one write
 _BODILESS = (b"GET", b"HEAD", b"DELETE", b"OPTIONS")
+SENT = "sent"
+"""See above."""
 
 
 class Target(NamedTuple):
@@ -149,8 +152,12 @@ class Upstream:
             connection.write(head)
             assert not isinstance(body, bytes)
             await _stream(connection, response, body, chunked=length is None)
-        while not response.status and not response._done:
-            await response._wait()
+        try:
+            while not response.status and not response._done:
+                await response._wait()
+        except asyncio.CancelledError as error:
+            error.args = (SENT,)
+            raise
         if not response.status:
             assert response._error is not None
             raise response._error

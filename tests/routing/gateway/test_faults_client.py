@@ -17,21 +17,28 @@ from typing import Any
 import httpx
 import pytest
 
+from cluster.domain.leasing import TOKENS
 from llmgw_site.lib.logs import setup
-from routing.domain.endpoints import ENDPOINTS
+from routing.domain.endpoints import CHAT as CHATS
+from routing.domain.endpoints import COMPLETIONS, EMBEDDINGS, ENDPOINTS, MESSAGES, RESPONSES
+from routing.domain.snapshot import LimitEntry
 from tests.processes import fair
-from tests.routing.gateway.rig import ENGINE_KEY, KEY, NARROW, TINY, UNKNOWN, Rig, ask, rig, until
+from tests.routing.gateway.rig import ENGINE_KEY, KEY, NARROW, TINY, UNKNOWN, Rig, ask, local_engine, rig, until
+from tests.routing.gateway.test_limits import limit, recorded, taken
 from tests.routing.gateway.test_matrix import request
 
 CHAT = "/v1/chat/completions"
 
 
-async def leave(gw: Rig, body: dict[str, Any], *, after: int = 0) -> float:
+PROMPTED = (CHATS, COMPLETIONS, MESSAGES, RESPONSES)
+
+
+async def leave(gw: Rig, body: dict[str, Any], *, after: int = 0, path: str = CHAT) -> float:
     """Send a request, leave once `after` pieces came (0: before the head); gives the time of leaving."""
     begun = len(gw.engine.requests)
 
     async def read() -> None:
-        async with gw.client.stream("POST", CHAT, json=body) as answer:
+        async with gw.client.stream("POST", path, json=body) as answer:
             seen = 0
             async for _ in answer.aiter_raw():
                 seen += 1
@@ -75,6 +82,40 @@ async def test_f27_the_engine_sees_a_client_leave_within_a_second(
             assert (record.completion_tokens or 0) >= after
         await gw.idle()
         assert gw.gateway.flights.report(0.0).suspects == ()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("when", ["never", "head_silent"])
+async def test_a_prompt_that_an_engine_was_sent_counts_though_its_client_left_before_a_token(
+    tmp_path: Path, when: str, streamed: bool
+) -> None:
+    async with rig(tmp_path) as gw:
+        await limit(gw, key=LimitEntry(tokens_per_minute=10_000))
+        for number, name in enumerate(PROMPTED if streamed else (*PROMPTED, EMBEDDINGS), start=1):
+            asked = request(ENDPOINTS[name], {when: 30}, streamed)
+            await leave(gw, asked["json"], path=ENDPOINTS[name].path)
+            record = await gw.record(number)
+            told = (None, False) if name == EMBEDDINGS else (2, True)  # the words: {"never": 30}
+            assert (record.prompt_tokens, record.estimated) == told, name
+            assert (record.outcome, record.completion_tokens) == ("client_gone", None)
+        await gw.idle()
+        assert taken(gw, "key_all", TOKENS) == recorded(gw)[1] == 2 * 4
+
+
+async def test_a_prompt_that_waited_for_an_engine_in_vain_counts_nothing(tmp_path: Path) -> None:
+    async with rig(tmp_path) as gw:
+        gw.publish((local_engine("rep_1", TINY, gw.engine.port, slots=1),))
+        gw.gateway.table.look()
+        first = asyncio.ensure_future(gw.chat({"never": True}))
+        await until(lambda: gw.engine.requests)
+        second = asyncio.ensure_future(gw.chat("a b c", stream=True))
+        await until(lambda: gw.gateway.queues.lines[TINY].waiting)
+        second.cancel()
+        waited = await gw.record()
+        assert (waited.outcome, waited.prompt_tokens, waited.estimated) == ("client_gone", None, False)
+        first.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert (await gw.record(2)).prompt_tokens == 2
 
 
 async def test_f27_a_client_that_leaves_within_its_body_is_recorded_and_forwards_nothing(tmp_path: Path) -> None:
