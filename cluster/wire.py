@@ -371,3 +371,4 @@ class Load:
 
     replicas: dict[str, ReplicaLoad] = field(default_factory=dict)
     suspects: tuple[str, ...] = ()  # replicas whose engine refused a connection or broke off: look at them
+    problems: tuple[str, ...] = ()  # of the gateway itself, for people

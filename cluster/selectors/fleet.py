@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 from django.db import connection
 
+from cluster.models import Node
+
 _PLAIN = (
     "id",
     "name",
@@ -67,3 +69,9 @@ def node_rows() -> Iterator[NodeRow]:
                 read[text] = orjson.loads(text) if text is not None else []
             setattr(row, column, read[text])
         yield row
+
+
+def problems() -> list[dict[str, str]]:
+    """What nodes say that is wrong with them, by name."""
+    rows = Node.objects.filter(removed_at__isnull=True).exclude(problems=[]).order_by("name", "id")
+    return [{"node": name, "problem": text} for name, found in rows.values_list("name", "problems") for text in found]

@@ -63,6 +63,14 @@ def data_folder(config: Config) -> list[str]:
     return problems
 
 
+def usage_folder(config: Config) -> list[str]:
+    """Records of requests can be written."""
+    if not config.usage.exists() or (config.usage.is_dir() and os.access(config.usage, os.W_OK | os.X_OK)):
+        return []
+    text = f"usage records cannot be written: {config.usage} is no folder that this user may write to"
+    return [f"{text}: change its owner, or move away what is there"]
+
+
 def ports(config: Config) -> list[str]:
     """Free, unless our own `up` holds them."""
     if _is_locked(config):
@@ -164,4 +172,4 @@ def _connect(where: Path | tuple[str, int]) -> str:
     return ""
 
 
-CHECKS: tuple[Callable[[Config], list[str]], ...] = (data_folder, ports, engine, broker, database)
+CHECKS: tuple[Callable[[Config], list[str]], ...] = (data_folder, usage_folder, ports, engine, broker, database)

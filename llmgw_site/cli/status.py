@@ -1,4 +1,4 @@
-"""`llmgw status`: every model against what it should have now, nodes, jobs, requests. Ends with 1 if a model is short."""
+"""`llmgw status`: every model against what it should have now, nodes and their problems, jobs, requests. Ends with 1 if a model is short."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ def status(as_json: AsJson = False) -> None:
         nodes = ", ".join(f"{count} {state}" for state, count in found["nodes"].items() if count) or "none"
         jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items() if count) or "none open"
         print(f"nodes     {nodes}")
+        for item in found.get("problems", ()):
+            print(f"problem   {item['node']}: {item['problem']}")
         print(f"jobs      {jobs}")
         print(f"requests  {found['requests_now']} now")
         print(f"version   {found['version']}, snapshot {found['snapshot'] or 'none yet'}")

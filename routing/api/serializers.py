@@ -134,6 +134,11 @@ class JobCounts(serializers.Serializer[Any]):
     running = serializers.IntegerField()
 
 
+class NodeProblem(serializers.Serializer[Any]):
+    node = serializers.CharField(help_text="Its name.")
+    problem = serializers.CharField()
+
+
 class StatusOut(serializers.Serializer[Any]):
     """The cluster at one moment."""
 
@@ -142,6 +147,7 @@ class StatusOut(serializers.Serializer[Any]):
     snapshot = serializers.CharField(help_text="Version of the snapshot that nodes should hold.")
     nodes = NodeCounts()
     node_versions = serializers.ListField(child=serializers.CharField())
+    problems = NodeProblem(many=True, help_text="What nodes say that is wrong with them.")
     models = ModelStatusOut(many=True)
     short = serializers.ListField(child=serializers.CharField(), help_text="Names of models that lack replicas.")
     jobs = JobCounts()

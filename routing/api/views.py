@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 from catalog.services import access
 from cluster import selectors as cluster
 from cluster.domain.states import NodeState
+from cluster.selectors import fleet
 from routing import selectors
 from routing.api.serializers import StatusOut, UsageOut, UsageSummary
 
@@ -132,6 +133,7 @@ class Status(APIView):
                 "snapshot": selectors.published_version(),
                 "nodes": {state.value: states.count(state) for state in NodeState},
                 "node_versions": cluster.node_versions(),
+                "problems": fleet.problems(),
                 "models": models,
                 "short": [item.name for item in statuses.values() if item.short],
                 "jobs": cluster.open_jobs(),

@@ -56,7 +56,7 @@ class Ledger:
         self._size = 0
         self._last_ms = 0
         self._torn = False
-        self._failing = False
+        self._failing = ""  # why the disk takes no lines
         self._waiting: deque[bytes] = deque()
 
     def start(self) -> Recovered:
@@ -91,11 +91,11 @@ class Ledger:
 
     def open(self, record: dict[str, Any]) -> None:
         """Say that a request is about to be forwarded; `record` has the fields of UsageRecord known so far."""
-        self._append(b'{"op":"open","record":' + orjson.dumps(record) + b"}\n")
+        self._append(b'{"op":"open","record":' + _encoded(record) + b"}\n")
 
     def close(self, record: UsageRecord) -> None:
         """Say how a request ended."""
-        self._append(b'{"op":"close","record":' + orjson.dumps(record) + b"}\n")
+        self._append(b'{"op":"close","record":' + _encoded(record) + b"}\n")
 
     def flush(self) -> None:
         """Try again what could not be written; called now and then."""
@@ -104,13 +104,21 @@ class Ledger:
                 return
             self._waiting.popleft()
         if self._failing:
-            self._failing = False
+            self._failing = ""
             event(log, "usage_spool_writable_again")
 
     @property
     def waiting(self) -> int:
         """Lines that could not be written yet."""
         return len(self._waiting)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """For people."""
+        if not self._failing:
+            return ()
+        text = f"usage records cannot be written to {self._folder} ({self._failing}): make room, or mend the folder"
+        return (f"{text}; until then they wait in the gateway's memory, {BACKLOG} lines at most",)
 
     def _append(self, line: bytes) -> None:
         if not self._waiting and self._write(line):
@@ -164,9 +172,9 @@ class Ledger:
 
     def _failed(self, error: OSError) -> None:
         self._on_failure()
-        if not self._failing:  # once, not for each request
-            self._failing = True
-            event(log, "usage_write_failed", level=logging.ERROR, error=error.strerror or str(error))
+        first, self._failing = not self._failing, error.strerror or str(error)
+        if first:  # not for each request
+            event(log, "usage_write_failed", level=logging.ERROR, error=self._failing)
 
     def _recover(self, segments: list[Path]) -> Recovered:
         found = Recovered(segments=len(segments))
@@ -193,6 +201,26 @@ class Ledger:
 
 
 _EMPTY = asdict(UsageRecord(record_id="", request_id="", started_at=0.0, endpoint=""))
+
+
+def _encoded(record: UsageRecord | dict[str, Any]) -> bytes:
+    """As JSON. A field that JSON cannot hold is left out: the rest of the record is worth more than nothing."""
+    try:
+        return orjson.dumps(record)
+    except TypeError as error:
+        fields = record if isinstance(record, dict) else asdict(record)
+        kept = {name: value for name, value in fields.items() if _encodes(value)}
+        gone = sorted(fields.keys() - kept.keys())
+        event(log, "usage_fields_left_out", level=logging.ERROR, fields=gone, error=str(error))
+        return orjson.dumps(kept)
+
+
+def _encodes(value: Any) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _start_ms(path: Path) -> int:

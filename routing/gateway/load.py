@@ -47,6 +47,8 @@ class Flights:
         """Seconds that a request to each of them waits for its first byte."""
         self.queued: Callable[[], Mapping[str, int]] = dict
         """Requests that wait in this gateway's queues, by replica."""
+        self.problems: Callable[[], tuple[str, ...]] = tuple
+        """What is wrong with the gateway itself, for people."""
         self.urgent = asyncio.Event()
         self._clock = clock
 
@@ -85,6 +87,7 @@ class Flights:
                 name: self._load(name, self.scraped.get(name, _UNKNOWN), now, queued.get(name, 0)) for name in names
             },
             suspects=tuple(sorted(self.suspects)),
+            problems=self.problems(),
         )
 
     def _load(self, name: str, scraped: Scraped, now: float, queued: int) -> ReplicaLoad:

@@ -84,7 +84,9 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[asyncio.Task[tuple[process.Child, int]]] = set()
         self._busy = asyncio.Event()
-        self._socket = LoadSocket(config.agent_socket, heard=self._heard, gone=lambda: self.handle(GatewayGone()))
+        self._socket = LoadSocket(config.agent_socket, heard=self._heard, gone=self._gateway_gone)
+        self.gateway_problems: tuple[str, ...] = ()
+        """As the gateway says them, for people."""
         self._client = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=4))
         self._started = False
         self._engines_stale = False
@@ -228,6 +230,13 @@ class Agent:
 
     def _heard(self, load: Load) -> None:
         self.handle(LoadReported(replicas=load.replicas, suspects=load.suspects))
+        if load.problems != self.gateway_problems:
+            self.gateway_problems = load.problems
+            self.report_now.set()
+
+    def _gateway_gone(self) -> None:
+        self.gateway_problems = ()
+        self.handle(GatewayGone())
 
     # --- work -----------------------------------------------------------------------------------------------------
 

@@ -196,7 +196,7 @@ class Reporter:
         return replace(report, memory=seen.memory.get(report.pid), card_memory=of_cards, cpu=seen.cpu.get(report.pid))
 
     def _problems(self) -> tuple[str, ...]:
-        found = [*self.readings.problems(), *self.shipping.problems()]
+        found = [*self.readings.problems(), *self.shipping.problems(), *self._agent.gateway_problems]
         if self.holdings.problem:
             found.append(self.holdings.problem)
         if self._address is None:

@@ -188,8 +188,11 @@ def test_the_status_counts_a_model_against_what_it_should_have_now(admin_client:
     assert found["nodes"] == {"online": 1, "stale": 0, "offline": 0}
     assert [(m["name"], m["ready"], m["wanted"], m["in_flight"]) for m in found["models"]] == [("small", 1, 1, 3)]
     assert (found["short"], found["requests_now"]) == ([], 3)
-    machine.heartbeat(report(row, "failed", code="oom", message="no memory"))
+    assert found["problems"] == []
+    said = ("usage records cannot be written", "the disk is short")
+    machine.heartbeat(report(row, "failed", code="oom", message="no memory"), problems=said)
     found = admin_client.get("/api/v1/status").json()
+    assert found["problems"] == [{"node": machine.node.name, "problem": text} for text in said]
     assert found["short"] == ["small"]
     assert found["models"][0]["code"] == "oom"
     assert "no memory" in found["models"][0]["reason"]

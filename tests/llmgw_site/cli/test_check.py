@@ -54,6 +54,17 @@ def test_too_little_disk(environ: dict[str, str], capsys: pytest.CaptureFixture[
     assert "disk left" in problems({**environ, "LLMGW_DATA_FREE": "9000 TiB"}, capsys)
 
 
+def test_f24_usage_records_that_cannot_be_written(
+    environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "usage").mkdir()
+    assert check.run(environ) == 0
+    capsys.readouterr()
+    (tmp_path / "usage").rmdir()
+    (tmp_path / "usage").touch()
+    assert f"usage records cannot be written: {tmp_path / 'usage'} is no folder" in problems(environ, capsys)
+
+
 def test_a_taken_port(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", int(environ["LLMGW_NODE_PORT"]))):
         assert "LLMGW_NODE_PORT=" in problems(environ, capsys)

@@ -48,7 +48,14 @@ def test_a_cluster_as_it_should_be_ends_with_0() -> None:
     a_ready_replica()
     text = run(status_cli.app)
     assert "1 online" in text
+    assert "problem" not in text
     assert "1/1 ready" in text
+
+
+def test_f24_what_nodes_say_is_wrong_with_them_is_told_by_name() -> None:
+    machine, row = a_ready_replica()
+    machine.heartbeat(report(row, "ready"), problems=("usage records cannot be written",))
+    assert f"problem   {machine.node.name}: usage records cannot be written\n" in run(status_cli.app)
 
 
 def test_a_model_that_is_short_ends_with_1_and_is_named_with_why() -> None:

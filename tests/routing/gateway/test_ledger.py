@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from cluster.wire import from_dict
+from cluster.wire import Load, from_dict
 from routing.domain.records import UsageRecord
 from routing.gateway import ledger as module
 from routing.gateway.ledger import Ledger, SpoolHeldError
-from tests.routing.gateway.rig import rig
+from tests.routing.gateway.rig import rig, until
+from workers.agent.load_socket import LoadSocket
 from workers.agent.usage import Spool as Agent
 
 
@@ -175,11 +176,14 @@ def test_f24_lines_that_the_disk_refuses_wait_and_are_written_later(
         ledger.open(opened(f"rec_{number}"))
     assert ledger.waiting == 5
     assert spool.failures == 1  # tried once; the rest waits its turn
+    (problem,) = ledger.problems
+    assert f"cannot be written to {spool.folder} (the disk took a part of a line only)" in problem
     ledger.flush()
     assert ledger.waiting == 5
+    assert "(No space left on device): make room" in ledger.problems[0]
     left[0] = 10**9
     ledger.flush()
-    assert ledger.waiting == 0
+    assert (ledger.waiting, ledger.problems) == (0, ())
     good = [line["record"]["record_id"] for line in spool.lines() if line["op"] == "open"]
     assert good == [f"rec_{n}" for n in range(5)]
     assert [line["op"] for line in spool.lines()].count("torn") == 1
@@ -197,14 +201,34 @@ def test_what_waits_is_bounded(spool: Spool, monkeypatch: pytest.MonkeyPatch) ->
     ledger.stop()
 
 
-async def test_f24_chat_goes_on_while_the_spool_cannot_be_written(tmp_path: Path) -> None:
+def test_f24_a_record_that_cannot_be_written_whole_is_written_without_what_stands_in_the_way(spool: Spool) -> None:
+    ledger = spool.ledger()
+    ledger.start()
+    ledger.open({**opened("rec_1"), "user": object()})
+    ledger.close(record("rec_1", status=200, outcome="ok", prompt_tokens=1 << 70, completion_tokens=3))
+    first, last = (line["record"] for line in spool.lines())
+    assert first == opened("rec_1")
+    kept = from_dict(UsageRecord, last)
+    assert (kept.outcome, kept.prompt_tokens, kept.completion_tokens) == ("ok", None, 3)
+
+
+async def test_f24_chat_goes_on_while_the_spool_cannot_be_written_and_people_are_told(tmp_path: Path) -> None:
     def no_folder(config: Any) -> None:
         config.usage.write_bytes(b"")
 
+    loads: list[Load] = []
     async with rig(tmp_path, prepare=no_folder) as gw:
+        agent = LoadSocket(gw.config.agent_socket, heard=loads.append, gone=lambda: None)
+        await agent.start()
         assert (await gw.chat()).status_code == 200
         assert gw.gateway.ledger.waiting == 2
-        assert gw.gateway.metrics.registry.get_sample_value("llmgw_usage_write_failures_total") > 0
+        value = gw.gateway.metrics.registry.get_sample_value
+        assert (value("llmgw_usage_write_failures_total") or 0) > 0
+        await until(lambda: value("llmgw_usage_lines_waiting") == 2)
+        await until(lambda: bool(loads and loads[-1].problems))
+        assert f"cannot be written to {gw.config.usage} (" in loads[-1].problems[0]
         gw.config.usage.unlink()
         gw.config.usage.mkdir()
         assert (await gw.record()).outcome == "ok"
+        await until(lambda: loads[-1].problems == () and value("llmgw_usage_lines_waiting") == 0)
+        await agent.stop()

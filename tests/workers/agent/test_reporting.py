@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cluster.domain import signing
-from cluster.wire import Heartbeat, Wanted, from_dict, to_dict
+from cluster.wire import Heartbeat, Load, Wanted, from_dict, to_dict
 from llmgw_site.lib.config import load
+from tests.routing.gateway.scripted import until
 from tests.workers.agent.test_join import Authority
 from workers.agent import address, reporting
 from workers.agent.clients import Clients
@@ -44,6 +45,7 @@ class Bench:
     def __init__(self, data: Path, **environ: str) -> None:
         self.beats: list[Heartbeat] = []
         self.raising = 0
+        self.heartbeat = 0.05
         self.config = load({"LLMGW_DATA": str(data), **environ})
         self.agent = Agent(self.config)
         transport = httpx.MockTransport(self.answer)
@@ -61,7 +63,7 @@ class Bench:
             self.raising -= 1
             raise ZeroDivisionError("a defect in one beat")
         self.beats.append(from_dict(Heartbeat, orjson.loads(request.content)))
-        body = orjson.dumps(to_dict(Wanted(server_time=time.time(), heartbeat=0.05)))
+        body = orjson.dumps(to_dict(Wanted(server_time=time.time(), heartbeat=self.heartbeat)))
         signature = signing.sign_answer(KEY, nonce=request.headers[signing.SIGNATURE], status=200, body=body)
         return httpx.Response(200, content=body, headers={signing.SIGNATURE: signature})
 
@@ -85,6 +87,32 @@ async def test_f06_a_heartbeat_that_raises_is_followed_by_the_next(bench: Bench)
     bench.agent.background(bench.reporter.run_heartbeats)
     await bench.until_beats(3)
     assert bench.raising == 0
+
+
+async def test_f24_what_the_gateway_says_of_itself_is_told_at_once_and_gone_with_its_cause(bench: Bench) -> None:
+    bench.heartbeat = 300.0  # nothing but news brings the next
+    await bench.agent.start()
+    bench.agent.background(bench.reporter.run_heartbeats)
+    await bench.until_beats(1)
+
+    def told() -> bool:
+        return "the spool is full" in bench.beats[-1].problems
+
+    async def says(*problems: str) -> asyncio.StreamWriter:
+        _, writer = await asyncio.open_unix_connection(bench.config.agent_socket)
+        writer.write(orjson.dumps(to_dict(Load(problems=problems))) + b"\n")
+        return writer
+
+    first = await says("the spool is full")
+    await until(told)
+    first.close()
+    await until(lambda: not bench.agent.gateway_problems)  # who has ended says nothing any more
+    second = await says("the spool is full")
+    await until(told)
+    third = await says()
+    await until(lambda: not told())
+    second.close()
+    third.close()
 
 
 async def test_a_heartbeat_that_fails_again_and_again_is_not_hurried_by_news(
