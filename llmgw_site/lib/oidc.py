@@ -10,10 +10,10 @@ from __future__ import annotations
 import secrets
 import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 import httpx
@@ -40,7 +40,8 @@ LEEWAY = 60
 FRESH = 600.0
 """Seconds that what the provider says of itself is kept."""
 PATIENCE = 10.0
-"""Seconds between two looks for new keys, where anybody may send a token that names one."""
+"""Seconds between two looks for new keys, and after a look that failed: anybody may send a token that has us look."""
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,7 @@ class Provider:
         self.issuer, self.client_id, self._secret, self._scopes = issuer, client_id, client_secret, scopes
         self._guards = {True: Guard(private=True), False: Guard(private=private)}
         self._lock = Lock()
+        self._failed: dict[str, tuple[float, Refused]] = {}  # by address: until when it is not asked again, and why
         self._said: dict[str, Any] = {}
         self._keys: KeySet | None = None
         self._keys_at = self._until = 0.0
@@ -198,9 +200,7 @@ class Provider:
         """All that the provider says of itself, or one address of it."""
         with self._lock:
             if time.monotonic() >= self._until:
-                said = self._json(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
-                if said.get("issuer") != self.issuer:
-                    raise _untrusted(f"{self.issuer} says that it is {str(said.get('issuer'))[:200]}")
+                said = self._looked(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration", self._own)
                 self._said, self._keys, self._until = said, None, time.monotonic() + FRESH
         if not name:
             return self._said
@@ -214,9 +214,28 @@ class Provider:
         url = self._metadata("jwks_uri")
         with self._lock:
             if self._keys is None or time.monotonic() - self._keys_at >= older_than:
-                self._keys_at = time.monotonic()  # also of a look that fails: strangers' tokens begin no other then
-                self._keys = KeySet.import_key_set(self._json(url))  # type: ignore[arg-type]
+                self._keys_at = time.monotonic()  # also of a look that fails: the keys of before stay as they are then
+                self._keys = self._looked(url, _keys)
             return self._keys
+
+    def _own(self, said: dict[str, Any]) -> dict[str, Any]:
+        if said.get("issuer") != self.issuer:
+            raise _untrusted(f"{self.issuer} says that it is {str(said.get('issuer'))[:200]}")
+        return said
+
+    def _looked(self, url: str, read: Callable[[dict[str, Any]], Read]) -> Read:
+        """What stands at `url`, while the lock is held. A failure is remembered for PATIENCE seconds: a look may take a minute,
+        and behind those of strangers' tokens nobody could sign in."""
+        until, failure = self._failed.get(url, (0.0, None))
+        if failure is not None and time.monotonic() < until:
+            raise Refused(failure.kind, failure.code, failure.message)
+        try:
+            found = read(self._json(url))
+        except Refused as refused:
+            self._failed[url] = (time.monotonic() + PATIENCE, refused)
+            raise
+        self._failed.pop(url, None)
+        return found
 
     # --- requests
 
@@ -288,6 +307,14 @@ class _Bounded(GuardedTransport):
         finally:
             response.close()
         return httpx.Response(response.status_code, headers=response.headers, content=bytes(content), request=request)
+
+
+def _keys(said: dict[str, Any]) -> KeySet:
+    try:
+        return KeySet.import_key_set(said)  # type: ignore[arg-type]
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        told = f"The provider's keys cannot be read ({str(error)[:200] or type(error).__name__})."
+        raise Refused(Kind.UPSTREAM, "oidc_unreachable", told) from None
 
 
 def _unreachable(url: str, error: Exception) -> Refused:

@@ -143,15 +143,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.seen.append(parts.path)
         match parts.path:
             case "/.well-known/openid-configuration":
-                self._answer(200, self.server.document())
+                self._answer(self.server.faults.get("discovery", 200), self.server.document())
             case "/authorize":
                 self.send_response(302)
                 self.send_header("location", self.server.authorize(query))
                 self.send_header("content-length", "0")
                 self.end_headers()
             case "/jwks":
-                status = self.server.faults.get("jwks", 200)
-                self._answer(status, {"keys": [key.as_dict(private=False) for key in self.server.keys]})
+                keys = [key.as_dict(private=False) for key in self.server.keys]
+                self._answer(self.server.faults.get("jwks", 200), self.server.faults.get("keys", {"keys": keys}))
             case "/userinfo":
                 assert self.headers["authorization"].startswith("Bearer ")
                 self._answer(200, {**self.server.person, **self.server.faults.get("userinfo", {})})

@@ -260,6 +260,31 @@ def test_where_keys_cannot_be_had_strangers_begin_one_look_for_them_at_most(prov
     assert tell(provider.logout_token(sub="s-1")).status_code == 200, "the keys of before are still good"
 
 
+@pytest.mark.parametrize(
+    ("fault", "path"),
+    [
+        ({"discovery": 503}, "/.well-known/openid-configuration"),
+        ({"document": {"issuer": "https://evil.example"}}, "/.well-known/openid-configuration"),
+        ({"jwks": 503}, "/jwks"),
+        ({"keys": {"keys": [{"kty": "odd"}]}}, "/jwks"),
+    ],
+)
+def test_where_nothing_is_known_yet_strangers_begin_one_look_at_most_and_a_failure_is_soon_forgotten(
+    provider: Provider, fault: dict[str, Any], path: str
+) -> None:
+    provider.faults = fault
+    told = [tell(provider.logout_token(sub="s-1")) for _ in range(5)]
+    assert {answer.status_code for answer in told} == {400}
+    assert len({answer.content for answer in told}) == 1, "the reason is told each time"
+    assert provider.seen.count(path) == 1
+    it = oidc.provider()
+    assert it is not None
+    provider.faults = {}
+    it._failed = {url: (at - 60, why) for url, (at, why) in it._failed.items()}
+    assert tell(provider.logout_token(sub="s-1")).status_code == 200
+    assert not it._failed
+
+
 def test_without_a_provider_nobody_tells_anything(settings: Any) -> None:
     settings.CONFIG = replace(settings.CONFIG, oidc_issuer="")
     assert Client().post(PATH, {"logout_token": "x"}).status_code == 404
