@@ -8,6 +8,7 @@ waits for whoever reads it.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -52,4 +53,11 @@ class AccessLog:
         for at, fields in waiting:
             line = {"ts": round(at, 3), **_HEAD}
             line.update({name: value for name, value in fields.items() if value is not None})
-            self._out.take(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+            self._out.take(_rendered(line))
+
+
+def _rendered(line: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # half a surrogate pair, a number beyond 64 bits; whatever it is, its neighbours are written, too
+        return f"{json.dumps(line, default=str)}\n".encode()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 
 from cluster.wire import LocalAdapter, to_dict
 from llmgw_site.lib.files import private_folder, write_json
+from llmgw_site.lib.unblocked import Unblocked
 from routing.domain.snapshot import AdapterEntry, ModelEntry
+from routing.gateway.access import AccessLog
 from tests.processes import fair
 from tests.routing.gateway.process import Process, ready
 from tests.routing.gateway.rig import KEY, TINY, Rig, ask, config_for, local_engine, rig, snapshot
@@ -101,6 +104,22 @@ async def test_an_adapter_is_named_beside_its_model(tmp_path: Path, capfd: pytes
         assert (await gw.chat(model="ahoy")).status_code == 200
         line = await one(gw, capfd)
         assert (line["model"], line["model_asked"], line["adapter"]) == (TINY, "ahoy", "ahoy")
+
+
+@pytest.mark.parametrize("odd", ["half a pair: \ud800", 1 << 70, Path("/srv")])
+async def test_a_line_that_is_odd_is_written_all_the_same_and_costs_no_other(tmp_path: Path, odd: Any) -> None:
+    reader, writer = os.pipe()
+    out = Unblocked(writer)
+    log = AccessLog(config_for(tmp_path), out)
+    for request_id in ("before", odd, "after"):
+        log.write(7.0, {"request_id": request_id, "status": 200})
+    log.flush()
+    told = [json.loads(line) for line in os.read(reader, 4096).splitlines()]
+    out.close()
+    os.close(reader)
+    os.close(writer)
+    assert [line["request_id"] for line in told] == ["before", str(odd) if isinstance(odd, Path) else odd, "after"]
+    assert {(line["ts"], line["event"], line["status"]) for line in told} == {(7.0, "request", 200)}
 
 
 async def test_a_reader_of_standard_error_that_stalls_holds_up_nobody(tmp_path: Path) -> None:
