@@ -8,7 +8,7 @@ admin tokens that are worth nothing from now on.
 
 `model_changing` is sent before a model that is there is changed, outside of any lock, with `model` (its row as it was read)
 and `asked` (as it would be). A receiver may raise Refused; then nothing is changed. `profile_changing` is the same of a profile
-that is there, with `profile` and `asked`.
+that is there, with `profile` and `asked`; `profile_adding`, with `asked`, of one that is not.
 """
 
 from __future__ import annotations
@@ -18,4 +18,5 @@ from django.dispatch import Signal
 catalogue_changed = Signal()
 secrets_revoked = Signal()
 model_changing = Signal()
+profile_adding = Signal()
 profile_changing = Signal()

@@ -11,7 +11,7 @@ from catalog.domain.facts import facts_from_dict
 from catalog.models import Model, Profile
 from catalog.models.fields import LABEL
 from catalog.services import rows
-from catalog.signals import profile_changing
+from catalog.signals import profile_adding, profile_changing
 from llmgw_site.lib.errors import Kind, Refused
 
 FIELDS = frozenset(
@@ -34,8 +34,9 @@ _SHAPES = _NEEDS - {"memory"} | {"context", "slots", "threads", "args", "env"}
 
 
 def add(*, actor: str, model: Model, name: str = "default", **fields: Any) -> Profile:
-    """A new way to run `model`."""
+    """A new way to run `model`. Raises Refused, also what the floors above have against it (`signals.profile_adding`)."""
     profile = build(model=model, name=name, **fields)
+    profile_adding.send(sender=Profile, asked=profile)
     return rows.add(profile, actor=actor, message=f"profile {name} of {model.name} added")
 
 
@@ -140,7 +141,7 @@ def vet_needs(profile: Profile, model: Model) -> None:
 
 
 def node_names(nodes: Any) -> list[str]:
-    """A profile's list of node names, each once. A node need not be in the cluster yet. Raises Refused."""
+    """A profile's list of node names, each once. Raises Refused."""
     listed = isinstance(nodes, (list, tuple)) and len(nodes) <= MAX_NODES
     if not listed or not all(isinstance(item, str) and len(item) <= 100 and re.search(LABEL, item) for item in nodes):
         raise Refused(

@@ -9,7 +9,7 @@ from django.dispatch import receiver
 
 from catalog import selectors as catalog
 from catalog.models import Profile
-from catalog.signals import profile_changing
+from catalog.signals import profile_adding, profile_changing
 from cluster import selectors
 from cluster.domain.board import Board
 from cluster.domain.feasible import NOT_NOW, lasting
@@ -67,14 +67,16 @@ NAMED = 10
 """Nodes that a refusal names."""
 
 
-@receiver(profile_changing)
-def vet_nodes(*, profile: Profile, asked: Profile, **kwargs: Any) -> None:
-    """Raises Refused `unknown_node` where a change names a node that is not in the cluster, with those that are.
+@receiver([profile_adding, profile_changing])
+def vet_nodes(*, asked: Profile, profile: Profile | None = None, **kwargs: Any) -> None:
+    """Raises Refused `unknown_node` where a new profile or a change names a node that is not in the cluster, with those that are.
 
     1. only names that are new: one that has left the cluster stays in the list until somebody takes it out
-    2. a profile that is switched off is for nodes to come, and so is one in a cluster without any
+    2. a profile that is switched off is for nodes to come, and so is one in a cluster without any; all that it names is new
+       when it is switched on
     """
-    named = [name for name in asked.nodes if name not in profile.nodes]  # 1
+    kept = profile.nodes if profile is not None and profile.enabled else []
+    named = [name for name in asked.nodes if name not in kept]  # 1
     if not named or not asked.enabled:  # 2
         return
     there = sorted(selectors.nodes().values_list("name", flat=True))
@@ -83,7 +85,7 @@ def vet_nodes(*, profile: Profile, asked: Profile, **kwargs: Any) -> None:
         return
     known = ", ".join(there[:NAMED]) + (f" and {len(there) - NAMED} more" if len(there) > NAMED else "")
     text = f"nodes: there is no node {wrong!r} in the cluster, which has {known}: correct the name, have the node join first, or "
-    text += "switch the profile off until it has"
+    text += "leave the profile switched off until it has"
     raise Refused(Kind.INVALID, "unknown_node", text, param="nodes")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from catalog.models import Model, Profile
@@ -9,6 +11,7 @@ from catalog.services import profiles
 from cluster.models import Measurement, Replica
 from cluster.selectors import database_now, world
 from cluster.wire import CardReport, Hardware, ReplicaReport
+from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.units import GIB, MIB
 from tests.cluster.rows import Machine, tick
 from tests.llmgw_site.cli.conftest import Llmgw
@@ -146,6 +149,28 @@ def test_a_slip_of_a_name_or_a_unit_is_refused_with_what_there_is(llmgw: Llmgw) 
         done = llmgw("model", "resources", "tiny", option, "5")
         assert (done.code, words in done.err, "5GiB" in done.err) == (1, True, True), done.err
     assert model.profiles.get().memory == GIB
+
+
+def test_a_new_profile_or_one_that_is_switched_on_names_only_nodes_that_there_are(llmgw: Llmgw) -> None:
+    """1. nothing is known of any node; 2. a model is added; 3. a profile beside its first; 4. one is for nodes to come, and
+    switched on when they are there."""
+    assert llmgw("model", "add", "early", "/w/m.gguf", "--memory", "1GiB", "--node", "n1", "--disabled").code == 0  # 1
+    Machine("n1").heartbeat()
+    add = ("model", "add", "m", "/w/m.gguf", "--memory", "1GiB", "--node", "n1")
+    done = llmgw(*add, "--node", "nosuch")  # 2
+    assert (done.code, "no node 'nosuch'" in done.err) == (1, True), done.err
+    assert not Model.objects.filter(name="m").exists()
+    assert llmgw(*add).code == 0
+    model = Model.objects.get(name="m")
+    fields: dict[str, Any] = {"actor": "t", "model": model, "name": "late", "memory": GIB, "nodes": ["n2"]}
+    with pytest.raises(Refused, match="no node 'n2'") as caught:  # 3
+        profiles.add(**fields)
+    assert (caught.value.code, caught.value.param) == ("unknown_node", "nodes")
+    late = profiles.add(**fields, enabled=False)  # 4
+    with pytest.raises(Refused, match="no node 'n2'"):
+        profiles.update(actor="t", profile=late, enabled=True)
+    Machine("n2").heartbeat()
+    assert profiles.update(actor="t", profile=late, enabled=True).enabled
 
 
 def test_the_profile_must_be_named_where_there_are_several(llmgw: Llmgw) -> None:
