@@ -16,7 +16,7 @@ import httpx
 from cluster.wire import EnginesFile, StartingReplica, from_dict, to_dict
 from llmgw_site.lib.files import write_json
 from routing.domain.records import UsageRecord
-from routing.domain.snapshot import AliasEntry, KeyEntry, ModelEntry, Placed, Snapshot
+from routing.domain.snapshot import AliasEntry, KeyEntry, ModelEntry, Placed, ScopeEntry, Snapshot
 from routing.gateway import lifespan
 from routing.gateway.serve import for_nodes
 from tests.fakes.scripted_engine import ScriptedEngine
@@ -80,6 +80,7 @@ class Many:
         self.models: list[ModelEntry] = [ModelEntry(name=TINY, created=1)]
         self.keys: tuple[KeyEntry, ...] = (key_entry(KEY, "all"), key_entry(NARROW, "narrow", models=("other",)))
         self.aliases: tuple[AliasEntry, ...] = ()
+        self.scopes: tuple[ScopeEntry, ...] = ()
         self.scheme = "http"
         self.slots = 2  # of each engine
         self.polls = False  # whether nodes ask each other what they serve; if not, the snapshot alone says it
@@ -174,6 +175,7 @@ class Many:
             keys=self.keys,
             models=tuple(self.models),
             aliases=self.aliases,
+            scopes=self.scopes,
         )
         for site in self.sites.values():
             write_json(site.node.config.snapshot_file, to_dict(snapshot))

@@ -23,9 +23,9 @@ from routing.domain.endpoints import CHAT as CHATS
 from routing.domain.endpoints import COMPLETIONS, EMBEDDINGS, ENDPOINTS, MESSAGES, RESPONSES
 from routing.domain.snapshot import LimitEntry
 from tests.processes import fair
+from tests.routing.gateway.matrix import request
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, NARROW, TINY, UNKNOWN, Rig, ask, local_engine, rig, until
 from tests.routing.gateway.test_limits import limit, recorded, taken
-from tests.routing.gateway.test_matrix import request
 
 CHAT = "/v1/chat/completions"
 
