@@ -15,9 +15,7 @@ import pytest
 
 from cluster.wire import to_dict
 from llmgw_site.lib.files import write_json
-from routing.gateway import hop
 from tests.processes import fair
-from tests.routing.gateway.hops import chain
 from tests.routing.gateway.rig import SECOND, TINY, Rig, ask, rig, snapshot
 from tests.routing.gateway.scripted import until
 
@@ -41,24 +39,6 @@ async def test_f29_a_hung_engine_ends_at_the_models_own_time_and_is_looked_at(tm
         assert (record.outcome, record.code, record.finish_reason) == ("failed", "engine_timeout", "")
         assert gw.gateway.flights.suspects == {"rep_1"}  # its agent asks it for a token
         await gw.idle()
-
-
-async def test_f28_comments_between_two_chunks_count_as_life_on_every_hop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of three gateways each would end a stream that is silent for as long as two seconds, and this one is for 2.5."""
-    monkeypatch.setattr(hop, "patience", lambda config, kind: 0.0)  # what is granted beyond that is 9 and 18 s
-    script = {"tokens": 2, "gap": 0.1, "pings": 25}
-    async with chain(tmp_path, first_byte_timeout=5.0, idle_timeout=2.0) as (town, edge, _, worker):
-        began = time.monotonic()
-        text = (await edge.chat(script, stream=True)).text
-        assert time.monotonic() - began > 2.5
-        assert [word in text for word in ('"t0 "', '"t1 "')] == [True, True]
-        assert text.endswith("data: [DONE]\n\n")
-        assert worker.asked == 1
-        record = await edge.record()
-        assert (record.outcome, record.completion_tokens, record.estimated) == ("ok", 2, False)
-        await town.idle()
 
 
 async def _one(gw: Rig, number: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import httpx
@@ -65,7 +64,10 @@ async def test_f37_a_blocked_event_loop_shows(tmp_path: Path) -> None:
     import time
 
     async with rig(tmp_path) as gw:
-        await asyncio.sleep(0.3)
-        time.sleep(0.5)  # noqa: ASYNC251 - the fault itself
         value = gw.gateway.metrics.registry.get_sample_value
-        await until(lambda: (value("llmgw_event_loop_lag_max_seconds") or 0) > 0.2)
+        await until(lambda: value("llmgw_event_loop_lag_max_seconds") is not None)
+        time.sleep(2.0)  # noqa: ASYNC251 - the fault itself
+        await until(lambda: (value("llmgw_event_loop_lag_max_seconds") or 0) > 1.7)
+        await until(lambda: (value("llmgw_event_loop_lag_seconds") or 0) < 1.0)  # it is over
+        _, samples = await scrape(gw)
+        assert samples["llmgw_event_loop_lag_max_seconds", ()] > 1.7
