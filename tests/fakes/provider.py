@@ -66,8 +66,12 @@ class Provider(ScriptedEngine):
             return 401, "invalid_api_key", f"Incorrect API key provided: {seen.headers.get('authorization')}."
         if seen.headers.get("accept-encoding") != "identity":
             return 400, "coding", "We might answer in any coding."
-        if seen.json.get("model") != self.model:
-            return 404, "model_not_found", f"The model {seen.json.get('model')} does not exist."
+        if seen.headers.get("content-type", "").startswith("multipart/"):
+            known = f'name="model"\r\n\r\n{self.model}\r\n'.encode() in seen.body
+        else:
+            known = seen.json.get("model") == self.model
+        if not known:
+            return 404, "model_not_found", "The model does not exist."
         return None
 
     async def _stream(self, seen: Seen, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:

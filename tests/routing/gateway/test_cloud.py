@@ -15,6 +15,7 @@ import pytest
 
 from cluster.domain.modules import Module
 from llmgw_site.lib.config import Config
+from routing.domain.endpoints import ENDPOINTS, Shape
 from tests.fakes.provider import HEADERS, Provider
 from tests.processes import free_port
 from tests.routing.gateway.certificates import a_certificate
@@ -29,7 +30,8 @@ from tests.routing.gateway.clouds import (
     write_modules,
     write_snapshot,
 )
-from tests.routing.gateway.rig import Rig, ask, until
+from tests.routing.gateway.matrix import request
+from tests.routing.gateway.rig import KEY, TINY, Rig, ask, until
 
 CLIENTS_HEADERS = {
     "cookie": "session=1", "x-api-key": "sk-client", "api-key": "sk-client", "openai-organization": "org-client",
@@ -82,6 +84,39 @@ async def test_f20_a_provider_sees_its_own_key_and_name_and_nothing_of_the_clien
         assert seen.headers["authorization"] == f"Bearer {PROVIDER_KEY}"
         assert (seen.json["model"], seen.json["temperature"]) == (THEIRS, 0.5)
         assert "client" not in json.dumps(seen.raw_headers)
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [(name, "authorization") for name in ENDPOINTS]
+    + [(item.name, "x-api-key") for item in ENDPOINTS.values() if item.shape is Shape.ANTHROPIC],
+)
+async def test_f20_by_no_endpoint_the_provider_sees_the_clients_key_or_headers(
+    tmp_path: Path, name: str, header: str
+) -> None:
+    endpoint = ENDPOINTS[name]
+    ours = VECTORS_OURS if endpoint.embeddings else OURS
+    sent = request(endpoint, {}, endpoint.streams)
+    if "json" in sent:
+        sent["json"]["model"] = ours
+    else:
+        sent["content"] = sent["content"].replace(TINY.encode(), ours.encode(), 1)
+    key = {"authorization": f"Bearer {KEY.text}"} if header == "authorization" else {"x-api-key": KEY.text}
+    async with (
+        Provider(key=PROVIDER_KEY, model=THEIRS) as provider,
+        cloud_rig(tmp_path, provider_entry(provider.url)) as gw,
+    ):
+        del gw.client.headers["authorization"]
+        headers = {**CLIENTS_HEADERS, **sent.pop("headers", {}), **key}
+        answer = await gw.client.post(endpoint.path, headers=headers, **sent)
+        assert (answer.status_code, provider.wrong) == (200, [])
+        for seen in provider.requests:
+            assert seen.headers["authorization"] == f"Bearer {PROVIDER_KEY}"
+            assert not {"x-api-key", "api-key", "cookie"} & set(seen.headers)
+            told = json.dumps(seen.raw_headers)
+            assert "client" not in told
+            assert KEY.text not in told
+            assert KEY.text.encode() not in seen.body
 
 
 @pytest.mark.parametrize(

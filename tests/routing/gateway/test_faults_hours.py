@@ -19,9 +19,9 @@ from routing.domain.snapshot import External, ModelEntry
 from tests.fakes.provider import Provider
 from tests.routing.gateway.clouds import OURS, PROVIDER_KEY, THEIRS
 from tests.routing.gateway.hops import Many, Site, many
+from tests.routing.gateway.matrix import request
 from tests.routing.gateway.rig import TINY, ask, until
 from tests.routing.gateway.test_cloud_hops import tell
-from tests.routing.gateway.test_matrix import request
 
 SILENT, LONG = 700.0, 1800.0
 """Seconds: longer than any default; and what the operator set."""
