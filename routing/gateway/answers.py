@@ -7,6 +7,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from llmgw_site.lib.errors import Refused
+from routing.domain.endpoints import Shape
 from routing.gateway.errors import render
 
 Headers = list[tuple[bytes, bytes]]
@@ -29,9 +30,9 @@ async def _send(send: Any, status: int, headers: Headers, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def last_answer(refused: Refused, request_id: str = "") -> bytes:
+def last_answer(refused: Refused, request_id: str = "", shape: Shape = Shape.OPENAI) -> bytes:
     """The refusal as the bytes of a connection's last answer; `request_id` is what its log line says."""
-    status, headers, body = render(refused)
+    status, headers, body = render(refused, shape)
     named = [(b"x-request-id", request_id.encode())] if request_id else []
     lines = b"".join(b"%b: %b\r\n" % header for header in [*headers, *named])
     return b"%b%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], lines, body)

@@ -37,6 +37,7 @@ from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.logs import event
+from routing.domain.endpoints import PATHS, shape_of
 from routing.gateway.answers import last_answer
 from routing.gateway.certificates import peer_certificate
 
@@ -92,6 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.url = b""
         self._in_head = False
         self._in_body = False
         self._head_size = 0  # of a head that did not come in one read
@@ -259,7 +261,8 @@ class BoundedProtocol(HttpToolsProtocol):
             if cycle.response_started or self.pipeline:
                 self.transport.abort()
                 return
-        self.transport.write(last_answer(refused, request_id))
+        shape = shape_of(PATHS.get(self.url.partition(b"?")[0].decode("latin-1"), ""))  # as far as it came
+        self.transport.write(last_answer(refused, request_id, shape))
         if self.transport.can_write_eof():
             self.transport.write_eof()
             self.flow.resume_reading()
