@@ -306,7 +306,6 @@ ELSEWHERE = {
     "no_cloud_node": "why a model is not ready: `reason` of model_not_ready",
     "model_not_wanted": "what a controller says of a demand: answered as model_not_ready, or as the model then is",
     "limits_not_counted": "what a controller tells an edge, which then works on its share",
-    "expected_wait_s": "a fact of queue_full, and no code",
     **dict.fromkeys(("bad_message", "bad_signature", "body_changed", "body_unsigned", "call_repeated", "clock_skew",
                      "node_certificate_required", "node_certificate_wrong", "node_removed", "node_signature_required",
                      "node_unknown", "weights_not_for_node", "weights_not_here"),
@@ -327,7 +326,8 @@ def codes_of_the_page(text: str) -> set[str]:
 def codes_of_the_data_path() -> set[str]:
     """The page's section on it, its prose included; and whatever of the page's codes stands in the data path's source."""
     section = PAGE.split("## OpenAI endpoint")[1].split("\n## ")[0]
-    found = codes_of_the_page(section) | set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section))
+    prose = "\n".join(line for line in section.split("\n") if not line.startswith("|"))
+    found = codes_of_the_page(section) | set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", prose))
     listed = codes_of_the_page(PAGE)
     for path in (*(ROUTING / "gateway").rglob("*.py"), *(ROUTING / "domain").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
