@@ -138,7 +138,7 @@ class App:
     ) -> None:
         parts = self._parts
         loop = asyncio.get_running_loop()
-        exchange = Exchange(scope, receive, send, endpoint=endpoint, now=parts.clock.now(), began=loop.time())
+        exchange = Exchange(scope, receive, send, endpoint=endpoint, now=parts.clock.now(), loop=loop)
         exchange.task = task = asyncio.current_task()
         if caller is None:
             exchange.redact = self._redact

@@ -173,7 +173,7 @@ class Generate:
 
     async def _scheduled(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """Where it goes, a model that has to come up for it included. Raises Refused."""
-        now = asyncio.get_running_loop().time
+        now = exchange.loop.time
         began = now()
         try:
             return await self._parts.dispatch.first(exchange, ask, body)
@@ -270,7 +270,7 @@ class Generate:
             out = outgoing(
                 exchange.endpoint, ask, body, served_name=place.served_name, lora=place.lora, engine=place.engine
             )
-            out = self._speech.first(place.replica_id, out, asyncio.get_running_loop().time())
+            out = self._speech.first(place.replica_id, out, exchange.loop.time())
             _forwarded(exchange, ask)
             parts.flights.enter(place.replica_id)
             try:
@@ -329,7 +329,7 @@ _THEIRS = frozenset((Kind.INVALID, Kind.TOO_LARGE))
 def _forwarded(exchange: Exchange, ask: Ask) -> None:
     """It is about to be sent: its time in the queue is over, and a client that streams may be sent comments."""
     if exchange.forwarded_at is None:
-        exchange.forwarded_at = asyncio.get_running_loop().time()
+        exchange.forwarded_at = exchange.loop.time()
     exchange.pings = ask.stream
 
 

@@ -89,7 +89,7 @@ class Cloud:
             raise _unknown(route.model.name)
         exchange.node_id, exchange.replica_id = self._members.node_id, ""
         out = outgoing(exchange.endpoint, ask, body, served_name=external.model)
-        out = self._speech.first(provider.provider_id, out, asyncio.get_running_loop().time())
+        out = self._speech.first(provider.provider_id, out, exchange.loop.time())
         try:
             key = await self._key(provider, route.model.name)  # 2
             await self._send(exchange, ask, route, provider, key, out)
@@ -110,7 +110,7 @@ class Cloud:
         scheme, host, port, prefix = _place(provider.url)
         target = Target(host, port, tls=await self._context() if scheme == "https" else None)
         if exchange.forwarded_at is None:
-            exchange.forwarded_at = asyncio.get_running_loop().time()
+            exchange.forwarded_at = exchange.loop.time()
         exchange.pings = ask.stream
 
         async def send(out: Outgoing) -> Response:
@@ -126,7 +126,7 @@ class Cloud:
             response.headers = [item for item in response.headers if item[0] in _KEPT]
             return plain(response)
 
-        response = await self._speech.ask(provider.provider_id, out, send, asyncio.get_running_loop().time())
+        response = await self._speech.ask(provider.provider_id, out, send, exchange.loop.time())
         await carry(exchange, response, partial(_error, model=model.name, key=key))
 
     async def _key(self, provider: ProviderEntry, model: str) -> str:

@@ -139,7 +139,7 @@ class Dispatch:
         if refused is None:
             under_way(exchange, self._ledger)
             exchange.waits, exchange.pings = True, exchange.may_ping()
-            now, patience = asyncio.get_running_loop().time(), self._config.activation_timeout
+            now, patience = exchange.loop.time(), self._config.activation_timeout
             until = exchange.began + patience
             if exchange.hurries(route.model.fallbacks):  # another model may answer
                 patience = min(self._config.fallback_after, patience)

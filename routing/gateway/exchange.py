@@ -104,6 +104,7 @@ class Exchange:
         "inner_schedule_s",
         "key",
         "line",
+        "loop",
         "meter",
         "model",
         "node_id",
@@ -137,13 +138,23 @@ class Exchange:
         "writer",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, endpoint: str, now: float, began: float) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        endpoint: str,
+        now: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.scope = scope
         self._receive = receive
         self.send = send
         self.endpoint = endpoint
         self.started_at = now
-        self.began = self.quiet_since = self.beat_at = began
+        self.loop = loop  # looked up once: to ask for the running one costs a system call on Python 3.11
+        self.began = self.quiet_since = self.beat_at = loop.time()
         self.authorization: bytes | None = None
         self.content_length: int | None = None
         self.content_coding = b""
@@ -275,7 +286,7 @@ class Exchange:
         body is heard by whoever reads that."""
         if self.upload is not None and not self.upload.over:
             return
-        self.watcher = asyncio.get_running_loop().create_task(self._watch())
+        self.watcher = self.loop.create_task(self._watch())
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

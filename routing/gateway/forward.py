@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -67,7 +66,7 @@ async def forward(
         )
         return plain(response)
 
-    response = await speech.ask(seat.replica_id, out, send, asyncio.get_running_loop().time())
+    response = await speech.ask(seat.replica_id, out, send, exchange.loop.time())
     await carry(exchange, response, partial(_error, secret=seat.key))
 
 
@@ -184,7 +183,7 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers) -> N
 
 def _sink(exchange: Exchange, meter: Meter, writer: DirectWriter) -> Callable[[bytes], bool]:
     """What is done with a piece as it comes from the socket: the hottest few lines of the gateway."""
-    now, feed, write = asyncio.get_running_loop().time, meter.feed, writer.write
+    now, feed, write = exchange.loop.time, meter.feed, writer.write
 
     def sink(piece: bytes) -> bool:
         exchange.quiet_since = at = now()
@@ -196,7 +195,7 @@ def _sink(exchange: Exchange, meter: Meter, writer: DirectWriter) -> Callable[[b
 
 async def _relay(exchange: Exchange, response: Response, meter: Meter) -> None:
     """The same under a server that offers no direct writing."""
-    now = asyncio.get_running_loop().time
+    now = exchange.loop.time
     while piece := await response.read():
         exchange.quiet_since = at = now()
         if out := meter.feed(piece, at):

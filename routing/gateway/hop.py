@@ -7,7 +7,6 @@ it, by an interim answer (102): so a request that waits there is told from a nod
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ async def send(
     idle_timeout: float,
 ) -> None:
     """Send `body` to the node and its answer to the client. Raises UpstreamError, also after a part was passed on."""
-    node_id, model, loop = via.node.node_id, exchange.model, asyncio.get_running_loop()
+    node_id, model, loop = via.node.node_id, exchange.model, exchange.loop
     key, path = exchange.key, exchange.scope["path"]
     marks = Marks(
         hop=via.hop,

@@ -169,6 +169,16 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._arm(self._due)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """uvicorn's, less the callback at the task's end, which would cost a round of the event loop."""
+        self.tasks.add(self.loop.create_task(self._answered(cycle, app)))
+
+    async def _answered(self, cycle: RequestResponseCycle, app: Any) -> None:
+        try:
+            await cycle.run_asgi(app)
+        finally:
+            self.tasks.discard(cast("asyncio.Task[None]", asyncio.current_task(self.loop)))
+
     # --- the parser ---
 
     def on_message_begin(self) -> None:

@@ -74,7 +74,7 @@ class Queues:
         Raises Refused: `queue_full`, `queue_timeout`. Meanwhile a client that leaves is noticed at once, and one that streams
         is sent comments.
         """
-        line, now, key = self.lines[exchange.model], asyncio.get_running_loop().time(), exchange.key
+        line, now, key = self.lines[exchange.model], exchange.loop.time(), exchange.key
         model = self._view.routes[exchange.model].model
         most = self._config.queue_length if model.queue_length is None else model.queue_length
         bound = self._config.queue_wait if model.queue_wait is None else model.queue_wait
@@ -90,7 +90,7 @@ class Queues:
         refused = line.join(ticket, most=most)
         if refused is ticket:
             raise self._refused(exchange, full(model.name, line, most=most))
-        future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Refused | None] = exchange.loop.create_future()
         self._waits[ticket] = exchange, future
         if refused is not None:
             self._decide(refused, self._refused(exchange, full(model.name, line, most=most)))
@@ -104,11 +104,11 @@ class Queues:
                 raise outcome
         except TimeoutError:
             if ticket in self._waits:  # else its turn came at this very moment
-                waited = asyncio.get_running_loop().time() - now
+                waited = exchange.loop.time() - now
                 raise self._refused(exchange, late(model.name, line, ahead=line.ahead(ticket), waited=waited)) from None
         finally:
             exchange.waits = False
-            self._metrics.queued(exchange.model, asyncio.get_running_loop().time() - now)
+            self._metrics.queued(exchange.model, exchange.loop.time() - now)
             if self._waits.pop(ticket, None) is not None:
                 line.leave(ticket)
 
@@ -119,7 +119,7 @@ class Queues:
             return
         exchange.line = None
         sent = exchange.forwarded_at
-        line.over(None if sent is None else asyncio.get_running_loop().time() - sent)
+        line.over(None if sent is None else exchange.loop.time() - sent)
         if line.waiting:
             self._pump(line)
 

@@ -429,12 +429,15 @@ async def test_after_any_comments_the_edge_still_learns_who_answers(tmp_path: Pa
         await town.idle()
 
 
-def test_the_node_that_answers_is_the_first_to_send_a_comment() -> None:
+async def test_the_node_that_answers_is_the_first_to_send_a_comment() -> None:
+    loop = asyncio.get_running_loop()
+
     async def nothing(*_: Any) -> Any:
         return {}
 
     def when(hop: str, *, relays: bool = False) -> list[float]:
-        exchange = Exchange({"headers": []}, nothing, nothing, endpoint="chat.completions", now=0.0, began=0.0)
+        exchange = Exchange({"headers": []}, nothing, nothing, endpoint="chat.completions", now=0.0, loop=loop)
+        exchange.quiet_since = 0.0
         call = Call(node="n", time=0.0, boot="b", counter=1, body="", signature="")
         exchange.caller = Caller(node_id="n", marks=Marks(hop=hop), call=call) if hop else None
         exchange.pings, exchange.relays = True, relays
