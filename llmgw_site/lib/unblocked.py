@@ -48,19 +48,19 @@ class Unblocked:
         self._sending = False
         self._lock = RLock()  # the collector may find, while a line is written, what has one of its own to say
 
-    def take(self, line: bytes) -> None:
-        """One line, its end included."""
+    def take(self, lines: bytes) -> None:
+        """A line, or several of them that a pipe takes at once (PIPE_BUF); each with its end."""
         with self._lock:
             if self._kept:
                 self._flush()
             place = len(self._kept)  # before all that comes meanwhile
-            sent = 0 if self._kept else self._sent(line)
-            if sent == len(line):
+            sent = 0 if self._kept else self._sent(lines)
+            if sent == len(lines):
                 return
-            if sent or len(self._kept) + len(line) <= self._most:
-                self._kept[place:place] = line[sent:]
+            if sent or len(self._kept) + len(lines) <= self._most:
+                self._kept[place:place] = lines[sent:]
             else:
-                self.dropped += 1
+                self.dropped += lines.count(b"\n")
 
     def write(self, text: str) -> None:
         self.take(text.encode(errors="backslashreplace"))

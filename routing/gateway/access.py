@@ -16,7 +16,7 @@ import orjson
 
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
-from llmgw_site.lib.unblocked import Unblocked
+from llmgw_site.lib.unblocked import PIPE_BUF, Unblocked
 
 log = logging.getLogger("access")
 
@@ -50,10 +50,17 @@ class AccessLog:
     def flush(self) -> None:
         """Write what waits."""
         waiting, self._waiting = self._waiting, []
+        some = b""  # whole lines, as many as a pipe takes at once
         for at, fields in waiting:
             line = {"ts": round(at, 3), **_HEAD}
             line.update({name: value for name, value in fields.items() if value is not None})
-            self._out.take(_rendered(line))
+            text = _rendered(line)
+            if some and len(some) + len(text) > PIPE_BUF:
+                self._out.take(some)
+                some = b""
+            some += text
+        if some:
+            self._out.take(some)
 
 
 def _rendered(line: dict[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ import pytest
 
 from cluster.wire import LocalAdapter, to_dict
 from llmgw_site.lib.files import private_folder, write_json
-from llmgw_site.lib.unblocked import Unblocked
+from llmgw_site.lib.unblocked import PIPE_BUF, Unblocked
 from routing.domain.snapshot import AdapterEntry, ModelEntry
 from routing.gateway.access import AccessLog
 from tests.processes import fair
@@ -120,6 +120,24 @@ async def test_a_line_that_is_odd_is_written_all_the_same_and_costs_no_other(tmp
     os.close(writer)
     assert [line["request_id"] for line in told] == ["before", str(odd) if isinstance(odd, Path) else odd, "after"]
     assert {(line["ts"], line["event"], line["status"]) for line in told} == {(7.0, "request", 200)}
+
+
+async def test_lines_that_come_together_go_out_in_pieces_that_a_pipe_takes_at_once(tmp_path: Path) -> None:
+    pieces: list[bytes] = []
+
+    class Taken(Unblocked):
+        def take(self, lines: bytes) -> None:
+            pieces.append(lines)
+
+    access = AccessLog(config_for(tmp_path), Taken())
+    for number in range(30):
+        access.write(0.0, {"request_id": f"req_{number}", "model": "m" * (5000 if number == 7 else 300)})
+    access.flush()
+    told = [json.loads(line)["request_id"] for line in b"".join(pieces).splitlines()]
+    assert told == [f"req_{number}" for number in range(30)]
+    assert [piece.count(b"\n") for piece in pieces if len(piece) > PIPE_BUF] == [1]
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    assert len(pieces) < 8
 
 
 async def test_a_reader_of_standard_error_that_stalls_holds_up_nobody(tmp_path: Path) -> None:
