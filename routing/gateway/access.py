@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from itertools import compress, repeat
+from operator import is_not
 from typing import Any
 
 import orjson
@@ -53,7 +55,7 @@ class AccessLog:
         some = b""  # whole lines, as many as a pipe takes at once
         for at, fields in waiting:
             line = {"ts": round(at, 3), **_HEAD}
-            line.update({name: value for name, value in fields.items() if value is not None})
+            line.update(compress(fields.items(), map(is_not, fields.values(), repeat(None))))  # those that are not None
             text = _rendered(line)
             if some and len(some) + len(text) > PIPE_BUF:
                 self._out.take(some)
