@@ -1,5 +1,5 @@
 """Stands in for the program `vllm`: takes the arguments of `vllm serve` and no others, looks at the folder that it is given as vLLM
-would, and speaks its API (/health, /v1/models, /metrics, completions, chat) behind VLLM_API_KEY. It ends with 2 and a reason where
+would, and speaks its API (/health, /v1/models, /metrics, completions, chat, embeddings, rerank) behind VLLM_API_KEY. It ends with 2 and a reason where
 something is not as it should be. Options: vLLM 0.12, `vllm serve --help`.
 
 Over several nodes it does what vLLM's multi-node mp executor does at its edges (vllm/entrypoints/cli/serve.py, run_headless, and
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import json
 import os
 import socket
 import sys
@@ -131,6 +132,8 @@ class Handler(engine.Handler):
 
     known: tuple[str, ...] = ()
     broken = False
+    prompts = 0
+    """Tokens of all prompts so far: their words."""
 
     def figures(self) -> str:
         """As vLLM 0.11 writes them by prometheus_client: two spellings of what it renamed, NaN where it has nothing to say."""
@@ -145,7 +148,7 @@ class Handler(engine.Handler):
             f"vllm:kv_cache_usage_perc{labels} {working / 8}",
             f"vllm:gpu_cache_usage_perc{labels} {working / 8}",
             f"vllm:gpu_prefix_cache_hit_rate{labels} NaN",
-            f"vllm:prompt_tokens_total{labels} {float(tokens)}",
+            f"vllm:prompt_tokens_total{labels} {float(Handler.prompts)}",
             f"vllm:prompt_tokens_created{labels} 1.7565e+09",
             f"vllm:generation_tokens_total{labels} {float(tokens)}",
             f'vllm:iteration_tokens_total_bucket{{engine="0",le="1.0",model_name="{self.known[0]}"}} {float(tokens)}',
@@ -162,10 +165,23 @@ class Handler(engine.Handler):
             self.refuse(500, "EngineCore encountered an issue: a part of it is gone.")
         elif name not in self.known:
             self.refuse(404, f"The model `{name}` does not exist.")
-        elif name != self.known[0] and not body.get("stream"):
-            self.whole(["Hello ", "from ", str(name)])
         else:
-            super().compute(body)
+            self.read = len(json.dumps(body.get("messages") or [body.get(name) for name in TEXTS]).split())
+            with self.server.lock:
+                Handler.prompts += self.read
+            if self.path == "/v1/embeddings":
+                data = [{"object": "embedding", "index": 0, "embedding": [0.6, 0.8]}]
+                self.answer(200, {"object": "list", "data": data, "usage": self.usage([])})
+            elif self.path == "/v1/rerank":
+                results = [{"index": 0, "document": {"text": "a"}, "relevance_score": 0.5}]
+                self.answer(200, {"id": "r", "model": name, "results": results, "usage": {"total_tokens": self.read}})
+            elif name != self.known[0] and not body.get("stream"):
+                self.whole(["Hello ", "from ", str(name)])
+            else:
+                super().compute(body)
+
+
+TEXTS = ("prompt", "input", "query", "documents")
 
 
 def main() -> None:

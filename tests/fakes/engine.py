@@ -68,6 +68,8 @@ class Engine(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Engine
+    read = 1
+    """Tokens of the prompt."""
 
     def log_message(self, format: str, *args: Any) -> None:
         sys.stderr.write(f"{self.command} {self.path}\n")
@@ -153,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path in ("/v1/completions", "/v1/chat/completions"):
             words = list(WORDS[: body.get("max_tokens") or len(WORDS)])
             if body.get("stream"):
-                self.stream(words)
+                self.stream(words, counts=bool((body.get("stream_options") or {}).get("include_usage")))
             else:
                 self.whole(words)
         else:
@@ -170,10 +172,13 @@ class Handler(BaseHTTPRequestHandler):
         text = "".join(self.pace(words))
         chat = self.path == "/v1/chat/completions"
         choice = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": 1 + len(words)}
+        usage = self.usage(words)
         self.answer(200, {"id": "fake", "choices": [{"index": 0, "finish_reason": "stop", **choice}], "usage": usage})
 
-    def stream(self, words: list[str]) -> None:
+    def usage(self, words: list[str]) -> dict[str, int]:
+        return {"prompt_tokens": self.read, "completion_tokens": len(words), "total_tokens": self.read + len(words)}
+
+    def stream(self, words: list[str], *, counts: bool) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -182,6 +187,8 @@ class Handler(BaseHTTPRequestHandler):
         for word in self.pace(words):
             choice = {"index": 0, **({"delta": {"content": word}} if chat else {"text": word})}
             self.chunk(json.dumps({"id": "fake", "choices": [choice]}))
+        if counts:
+            self.chunk(json.dumps({"id": "fake", "choices": [], "usage": self.usage(words)}))
         self.chunk("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
 

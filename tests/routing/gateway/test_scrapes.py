@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from cluster.wire import Serve, Weights
-from tests.processes import free_port
 from tests.routing.gateway.real import real_engine
-from tests.routing.gateway.rig import ENGINE_KEY, SECOND, TINY, local_engine, rig
+from tests.routing.gateway.rig import SECOND, TINY, local_engine, rig
 from tests.routing.gateway.scripted import until
+from tests.routing.gateway.vllm import vllm_engine
 from tests.tiny import tiny_gguf
-
-STUB = Path(__file__).parents[2] / "e2e" / "vllm_stub.py"
-CONFIG = '{"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "num_hidden_layers": 2, "hidden_size": 64}'
 
 
 @pytest.fixture
 async def vllm(tmp_path: Path) -> AsyncIterator[int]:
     """Its port."""
-    folder, port = tmp_path / "weights", free_port()
-    folder.mkdir()
-    (folder / "config.json").write_text(CONFIG)
-    (folder / "model.safetensors").write_bytes(b"s" * 1000)
-    options = {
-        "served-model-name": "m", "host": "127.0.0.1", "port": port, "max-model-len": 256, "max-num-seqs": 4,
-        "tensor-parallel-size": 1, "gpu-memory-utilization": 0.5,
-    }  # fmt: skip
-    argv = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0", "VLLM_API_KEY": ENGINE_KEY}
-    process = await asyncio.create_subprocess_exec(sys.executable, str(STUB), "serve", str(folder), *argv, env=env)
-    try:
+    async with vllm_engine(tmp_path) as port:
         yield port
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def test_both_kinds_of_engines_are_read_and_move_with_each_chat(tmp_path: Path, vllm: int) -> None:
