@@ -37,7 +37,7 @@ def put(
     """The limit of a scope or a key, in place of the one it may have. What is left out is not limited. Raises Refused."""
     figures = dict(zip(FIGURES, (requests_per_minute, tokens_per_minute, parallel), strict=True))
     if all(value is None for value in figures.values()):
-        text = "a limit needs requests_per_minute, tokens_per_minute or parallel; remove it to have none"
+        text = "this, tokens_per_minute or parallel is needed; remove the limit to have none"
         raise Refused(Kind.INVALID, "invalid_value", f"requests_per_minute: {text}.", param="requests_per_minute")
     return holders.put(Limit, actor=actor, of=of, told=_told(of), values=figures, why=why)
 

@@ -19,7 +19,7 @@ def put(*, actor: str, scope: Scope, guarantee: Mapping[str, Any], limit: Mappin
     """The quota of a scope, in place of the one it may have. Raises Refused."""
     amounts = {"guarantee": amount(guarantee, "guarantee"), "limit": amount(limit, "limit")}
     if not any(amounts.values()):
-        text = "a guarantee or a limit is needed: name cards by class, cores or memory; remove the quota to have none"
+        text = "one is needed, or a limit: name cards by class, cores or memory; remove the quota to have none"
         raise Refused(Kind.INVALID, "invalid_value", f"guarantee: {text}.", param="guarantee")
     return holders.put(Quota, actor=actor, of=scope, told=_told(scope), values=amounts, why=why)
 

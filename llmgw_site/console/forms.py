@@ -37,11 +37,12 @@ def refusal(refused: Refused, *, form: str, fields: Collection[str], named: Mapp
     param = refused.param or ""
     field = named.get(param, param)
     at = field if field in fields else ""
+    words = refused.message.rstrip(".")
     return Refusal(
         form=form,
         at=at,
         focus=at or next(iter(fields), ""),
-        words=refused.message.rstrip(".").removeprefix(f"{param}: "),
+        words=words.removeprefix(f"{param}: ") if at else words,  # beside its field it need not be named
         code=refused.code,
     )
 

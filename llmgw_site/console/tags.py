@@ -32,7 +32,7 @@ OPENERS = frozenset(
         "[a-z]+",
         """
     a adapter added admin all an another answers any are as asked at because before begun both budget bytes cancelled
-    card cards certificate change chooses clock cluster controller controllers cores currently database decided
+    card cards certificate change choose chooses clock cluster controller controllers cores currently database decided
     disabled disk does drain drained each earlier either enabled engine engines every everything failed fetch fetched
     fetches fewer file files finishes for forwards free from give grown has have held here how idle if in is it its
     job jobs join keeps kept key last leave limit limits loaded loads looked many measured memory model models more

@@ -34,7 +34,15 @@ document.addEventListener("click", (event) => {
     dialog.showModal();
 });
 
+/* What was typed and refused is of one opening only: the next may be about another thing. */
+function forget(dialog) {
+    for (const old of dialog.querySelectorAll(".lg-note.bad, .lg-error")) old.remove();
+    for (const field of dialog.querySelectorAll("input.lg-field")) field.defaultValue = "";
+    for (const field of dialog.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+}
+
 for (const dialog of document.querySelectorAll("dialog[open]")) {
     dialog.close();
     dialog.showModal();
+    dialog.addEventListener("close", () => dialog.open || forget(dialog)); // also told, late, of the close() above
 }

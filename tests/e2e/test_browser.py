@@ -142,8 +142,16 @@ def test_a_node_goes_into_maintenance_with_a_reason_and_comes_back(page: Page, s
     expect(node).not_to_contain_text("Cordoned")
 
     node.get_by_role("button", name="Remove").click()
-    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    expect(page.get_by_role("dialog")).to_have_count(0)
+    dialog.get_by_label("Reason").fill("sold")
+    dialog.get_by_role("button", name="Take it out").click()
+    expect(dialog).to_contain_text("last_controller")
+    expect(dialog.get_by_label("Reason")).to_have_value("sold")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    node.get_by_role("button", name="Remove").click()
+    expect(dialog).not_to_contain_text("last_controller")
+    expect(dialog.get_by_label("Reason")).to_have_value("")
+    dialog.get_by_role("button", name="Cancel").click()
     assert [item["id"] for item in stack.api().all("nodes")] == [row["id"]]
 
 

@@ -43,9 +43,9 @@ def test_each_kind_of_scope_has_its_own(tree, place) -> None:
 @pytest.mark.parametrize(
     ("guarantee", "message"),
     [
-        ({}, "a guarantee or a limit is needed"),
-        ({"cards": {}}, "a guarantee or a limit is needed"),
-        ({"cores": None}, "a guarantee or a limit is needed"),
+        ({}, "guarantee: one is needed, or a limit"),
+        ({"cards": {}}, "guarantee: one is needed, or a limit"),
+        ({"cores": None}, "guarantee: one is needed, or a limit"),
         ({"gpus": 1}, "there is no 'gpus'; write cards"),
         ({"cores": -1}, "cores: a whole number from 0 on is needed"),
         ({"cores": True}, "cores: a whole number"),

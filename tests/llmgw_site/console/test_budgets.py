@@ -103,7 +103,7 @@ def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
 def test_a_period_that_is_none_is_refused(admin: Client, key: Any) -> None:
     answer = admin.post(f"{PAGE}/set?of={key.pk}&period=week", {"amount": "5"})
     assert answer.status_code == 409
-    assert "Write day or month" in answer.content.decode()
+    assert "period: write day or month" in answer.content.decode()
 
 
 def test_who_may_only_look_sees_no_form(person: Person, key: Any) -> None:

@@ -61,7 +61,7 @@ def test_a_limit_is_set_by_the_form_shown_and_removed(admin: Client, tree: Any) 
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({}, "Nothing was changed.</strong> A limit needs"),
+        ({}, "Nothing was changed.</strong> requests_per_minute: this, tokens_per_minute or parallel is needed"),
         ({"parallel": "-1"}, 'id="error-parallel">&#x27;-1&#x27; is no whole number from 0 on.'),
         ({"tokens_per_minute": "9" * 16}, 'id="error-tokens_per_minute">Ensure this value is less'),
     ],

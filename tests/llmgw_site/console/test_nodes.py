@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 
 import pytest
 from django.test import Client
@@ -119,9 +120,10 @@ def test_one_card_is_cordoned_and_shown_beside_its_memory(admin: Client, cluster
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"verb": "cordon", "card": "GPU-9", "reason": "x"}, "(unknown_card)"),
+        ({"verb": "cordon", "card": "GPU-9", "reason": "x"}, "unknown_card"),
         ({"verb": "explode", "reason": "x"}, "Choose cordon or drain"),
         ({}, "Choose cordon or drain"),
+        ({"verb": "uncordon", "card": "GPU-9"}, "(unknown_card)"),
     ],
 )
 def test_what_is_refused_is_said_and_changes_nothing(
@@ -130,6 +132,34 @@ def test_what_is_refused_is_said_and_changes_nothing(
     assert said in maintain(admin, cluster.node, **fields)
     node = Node.objects.get(id=cluster.node.id)
     assert (node.maintenance, node.cards_maintenance) == ("", {})
+
+
+def test_a_form_that_is_refused_stands_open_with_what_was_typed_over_the_list_it_came_from(
+    admin: Client, cluster: Cluster
+) -> None:
+    fields = {"verb": "drain", "card": "GPU-9", "reason": "new <memory>", "back": "?state=online&name=alp"}
+    answer = admin.post(f"/admin/nodes/{cluster.node.id}/maintenance", fields)
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert re.search(r'<dialog[^>]* id="maintain"[^>]* open>', page)
+    for part in (
+        f'action="/admin/nodes/{cluster.node.id}/maintenance"', 'value="new &lt;memory&gt;"', 'value="drain" checked',
+        'value="GPU-1" data-own>', 'id="error-card"', '<span data-slot="name">alpha</span>', 'value="alp"',
+        'data-live="/admin/nodes?state=online&amp;name=alp&amp;parts=1"', 'name="back" value="?state=online&amp;name=alp"',
+    ):  # fmt: skip
+        assert part in page, part
+    assert re.search(r'<dialog[^>]* id="remove"[^>]*[^n]>', page)
+
+
+def test_the_only_controller_is_not_taken_out_and_the_reason_stays_typed(admin: Client, cluster: Cluster) -> None:
+    node = cluster.runs("controller")
+    answer = admin.post(f"/admin/nodes/{node.id}/remove", {"reason": "sold"})
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert re.search(r'<dialog[^>]* id="remove"[^>]* open>', page)
+    assert "last_controller" in page
+    assert page.count('value="sold"') == 1
+    assert Node.objects.get(id=node.id).removed_at is None
 
 
 @pytest.mark.parametrize("path", ["maintenance", "remove"])
@@ -173,7 +203,7 @@ def test_buttons_are_there_for_who_may_and_work_for_nobody_else(person: Person, 
     keeper = person("cluster.view_node", "cluster.change_node", name="keeper")
     assert "Uncordon" in text(keeper)
     assert "Remove…" not in text(keeper)
-    assert keeper.get(f"/admin/nodes/{cluster.node.id}/maintenance").status_code == 405
+    assert keeper.get(f"/admin/nodes/{cluster.node.id}/maintenance")["Location"] == "/admin/nodes"
     assert Node.objects.get(id=cluster.node.id).maintenance == "cordoned"
 
 

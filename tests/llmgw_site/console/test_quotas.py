@@ -80,12 +80,12 @@ def test_a_quota_is_set_by_the_form_and_shown_with_what_is_held(admin: Client, c
     ("form", "said"),
     [
         ({"guarantee:cores": "5"}, "The guarantees add up to 5 cores (acme 5), and the fleet has 4"),
-        ({}, "Nothing was changed.</strong> A guarantee or a limit is needed"),
+        ({}, "Nothing was changed.</strong> guarantee: one is needed, or a limit"),
         ({"limit:cores": "many"}, "id=\"error-limit:cores\">'many' is no whole number"),
         ({"limit:memory": "much"}, "id=\"error-limit:memory\">'much' is no size"),
         ({"limit:memory": "99999999 TiB"}, 'id="error-limit:memory">No fleet has so much'),
         ({"limit:cores": "9" * 20}, 'id="error-limit:cores">No fleet has so much'),
-        ({"limit:gpus": "1"}, "There is no 'gpus'"),
+        ({"limit:gpus": "1"}, "limit: there is no 'gpus'"),
     ],
 )
 def test_a_refusal_stands_in_the_form_as_it_was_filled_in(
