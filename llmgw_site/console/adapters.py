@@ -7,13 +7,14 @@ import re
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from catalog import selectors as catalog
 from catalog.services import actors, adapter_updates, adapters
 from cluster.services import updates
 from llmgw_site.console import access, models, selectors
 from llmgw_site.console.theme import MAY_SEE_MODEL
+from llmgw_site.console.updates import NAMED, origin_set
 from llmgw_site.lib.errors import Kind, Refused
 
 FIELDS = ("source", "name", "file", "scale")
@@ -60,13 +61,19 @@ def remove(request: HttpRequest, model_id: str, adapter_id: str) -> HttpResponse
 
 
 @access.page(*MAY_SEE_MODEL, *MAY_UPDATE)
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def order(request: HttpRequest, model_id: str, adapter_id: str, verb: str) -> HttpResponse:
-    """Ask for a newer file, have it, or go back; a job leads to its page, a refusal is shown on the card."""
+    """Ask for a newer file, have it, go back, or say where it comes from; a job leads to its page, a refusal is shown on the card, of
+    the form in it as it was filled in."""
+    if request.method != "POST":
+        return redirect("console:model", model_id)
     found = catalog.adapters().filter(model=_model(model_id), pk=adapter_id).first()
-    if found is None or verb not in ("check", *JOBS):
+    if found is None or verb not in ("check", "origin", *JOBS):
         raise Http404("The model has no such adapter, or it has no such button.")
     try:
+        if verb == "origin":
+            messages.success(request, origin_set(request, found))
+            return redirect("console:model", model_id)
         if verb != "check":
             job = updates.begin_adapter(kind=JOBS[verb], adapter=found, actor=actors.of_request(request))
             return redirect("console:job", job.pk)
@@ -75,6 +82,9 @@ def order(request: HttpRequest, model_id: str, adapter_id: str, verb: str) -> Ht
             request, f"{found.name} {'has a newer file' if changed else 'is up to date'}, at {changed.commit[:12]}."
         )
     except Refused as refusal:
+        if verb == "origin":
+            asked = {"name": found.name, "action": request.path}
+            return models.refused_card(request, model_id, "adapter_origin", refusal, NAMED, asked=asked)
         messages.error(request, f"{refusal.message} ({refusal.code})")
     return redirect("console:model", model_id)
 

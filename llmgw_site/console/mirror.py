@@ -1,20 +1,21 @@
-"""The page *Mirror*: the weights that the cluster keeps, one row per version; added and removed by forms."""
+"""The page *Mirror*: the weights that the cluster keeps, one row per version; added and removed by forms, and told where they come from."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from catalog import selectors as catalog
 from catalog.services import actors, mirror
 from cluster.selectors.kept import kept
 from cluster.services import weights
-from llmgw_site.console import access, forms
-from llmgw_site.console.theme import MAY_ADD_WEIGHTS, MAY_REMOVE_WEIGHTS, MAY_SEE_WEIGHTS
+from llmgw_site.console import access, forms, updates
+from llmgw_site.console.theme import MAY_ADD_WEIGHTS, MAY_CHANGE_WEIGHTS, MAY_REMOVE_WEIGHTS, MAY_SEE_WEIGHTS
 from llmgw_site.lib.errors import Refused
 
 FIELDS = ("source", "quantization", "checksums")
@@ -42,7 +43,7 @@ def add(request: HttpRequest) -> HttpResponse:
             quantization=words["quantization"].strip(),
         )  # fmt: skip
     except Refused as refusal:
-        return _page(request, words, refusal)
+        return _page(request, words=words, refused=forms.refusal(refusal, form="add", fields=FIELDS, named=NAMED))
     messages.success(request, f"{row.name} is fetched and kept.")
     return redirect("console:mirror")
 
@@ -64,17 +65,35 @@ def remove(request: HttpRequest, version_id: str) -> HttpResponse:
     return redirect("console:mirror")
 
 
-def _page(request: HttpRequest, words: dict[str, str] | None = None, refusal: Refused | None = None) -> HttpResponse:
+@access.page(*MAY_SEE_WEIGHTS, *MAY_CHANGE_WEIGHTS)
+@require_http_methods(["GET", "HEAD", "POST"])
+def origin(request: HttpRequest, version_id: str) -> HttpResponse:
+    """Say where weights from plain addresses come from, or have it looked for. A refusal is shown in the form as it was filled in."""
+    if request.method != "POST":
+        return redirect("console:mirror")
+    row = catalog.versions().filter(id=version_id).first()
+    if row is None:
+        raise Http404("There is no version with this id.")
+    try:
+        messages.success(request, updates.origin_set(request, row))
+    except Refused as refusal:
+        refused = forms.refusal(refusal, form="origin", fields=updates.ORIGIN, named=updates.NAMED)
+        asked = {"name": row.name, "action": reverse("console:mirror-origin", args=[row.pk])}
+        return _page(request, refused=refused, asked=asked, typed=forms.typed(request, updates.ORIGIN))
+    return redirect("console:mirror")
+
+
+def _page(request: HttpRequest, **told: Any) -> HttpResponse:
+    """`told`: of a form that was refused."""
     rows = kept()
     context: dict[str, Any] = {
         "versions": rows,
         "total": sum(row.size for row in rows),
         "may_add": request.user.has_perms(MAY_ADD_WEIGHTS),  # type: ignore[union-attr]
         "may_remove": request.user.has_perms(MAY_REMOVE_WEIGHTS),  # type: ignore[union-attr]
-        "words": words or {},
+        "may_change": request.user.has_perms(MAY_CHANGE_WEIGHTS),  # type: ignore[union-attr]
+        **told,
     }
-    if "parts" in request.GET and refusal is None:
+    if "parts" in request.GET and not told:
         return access.fragment(request, "console/mirror_parts.html", **context)
-    if refusal is not None:
-        context["refused"] = forms.refusal(refusal, form="add", fields=FIELDS, named=NAMED)
     return access.show(request, "console/mirror.html", "Mirror", **context)

@@ -45,10 +45,11 @@ def order(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
 
 
 def refused_card(
-    request: HttpRequest, model_id: str, form: str, refused: Refused, named: Mapping[str, str] = forms.NONE
+    request: HttpRequest, model_id: str, form: str, refused: Refused, named: Mapping[str, str] = forms.NONE, **more: Any
 ) -> HttpResponse:
-    """The card with one of its forms as it was filled in, and why it was refused. For the forms of other files too."""
-    return _card(request, model_id, form, refused, named)
+    """The card with one of its forms as it was filled in, and why it was refused. For the forms of other files too; `more`: what else
+    these show."""
+    return _card(request, model_id, form, refused, named, **more)
 
 
 def _card(
@@ -57,6 +58,7 @@ def _card(
     form: str = "",
     refused: Refused | None = None,
     named: Mapping[str, str] = forms.NONE,
+    **more: Any,
 ) -> HttpResponse:
     found = selectors.model_card(model_id)
     if found is None:
@@ -77,6 +79,7 @@ def _card(
         "scopes": selectors.scopes,  # asked where there is a form
         "fields": fields,
         "usual": {name: getattr(settings.CONFIG, name) for name in ("queue_length", "queue_wait")},
+        **more,
     }
     if "parts" in request.GET:
         return access.fragment(request, "console/model_parts.html", **context)
@@ -103,6 +106,7 @@ def _fields(row: ModelRow) -> dict[str, dict[str, Any]]:
         "restart": {"in_place": "", "why": ""},
         "adapter": {"source": "", "file": "", "name": "", "scale": ""},
         "origin": {"repository": "", "commit": ""},
+        "adapter_origin": {"repository": "", "commit": ""},
         "bench": {"ttft": ""},
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -16,8 +18,11 @@ from llmgw_site.console.theme import MAY_SEE_MODEL, MAY_UPDATE_MODELS
 from llmgw_site.lib.errors import Kind, Refused
 
 JOBS = ("update", "rollback", "bench")
-FORMS = {"origin": {"revision": "commit"}, "bench": {}}
-"""Of these there are fields, with what refusals call them otherwise."""
+ORIGIN = ("repository", "commit")
+NAMED = {"revision": "commit"}
+"""Fields of the form of an origin, and what refusals call otherwise."""
+FORMS = {"origin": NAMED, "bench": {}}
+"""Of these there are fields."""
 
 
 @access.page(*MAY_SEE_MODEL, *MAY_UPDATE_MODELS)
@@ -38,15 +43,7 @@ def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
             text = f"{files} of {model.name} changed" if found else f"{model.name} is up to date"
             messages.success(request, f"{text}, at {found.commit[:12]}.")
         elif verb == "origin":
-            repository, commit = (
-                request.POST.get(name, "").strip()[:200].replace("\x00", "") for name in ("repository", "commit")
-            )
-            sizes = weights_sizes(model)
-            if repository:
-                known = origins.give(actor=actor, of=model, repository=repository, commit=commit, sizes=sizes)
-            else:
-                known = tracing.trace(actor=actor, of=model, sizes=sizes)
-            messages.success(request, f"{model.name} comes from {known.repository} at {known.commit[:12]}.")
+            messages.success(request, origin_set(request, model, weights_sizes(model)))
         elif verb in JOBS:
             job = updates.begin(
                 kind=verb, model=model, args=_objective(request) if verb == "bench" else {}, actor=actor
@@ -59,6 +56,17 @@ def act(request: HttpRequest, model_id: str, verb: str) -> HttpResponse:
             return models.refused_card(request, model_id, verb, refusal, FORMS[verb])
         messages.error(request, f"{refusal.message} ({refusal.code})")
     return redirect("console:model", model_id)
+
+
+def origin_set(request: HttpRequest, of: origins.Subject, sizes: Mapping[str, int | None] | None = None) -> str:
+    """As a form says: a repository that is named, or one that is looked for; in words. Raises Refused."""
+    repository, commit = (request.POST.get(name, "").strip()[:200].replace("\x00", "") for name in ORIGIN)
+    actor = actors.of_request(request)
+    if repository:
+        known = origins.give(actor=actor, of=of, repository=repository, commit=commit, sizes=sizes)
+    else:
+        known = tracing.trace(actor=actor, of=of, sizes=sizes)
+    return f"{of.name} comes from {known.repository} at {known.commit[:12]}."
 
 
 def _objective(request: HttpRequest) -> dict[str, float]:

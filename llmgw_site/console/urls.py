@@ -72,6 +72,7 @@ urlpatterns = [
     path("admin/registry/<path:ref>", registry.repository, name="registry-model"),
     path("admin/mirror", mirror.index, name="mirror"),
     path("admin/mirror/add", mirror.add, name="mirror-add"),
+    path("admin/mirror/<str:version_id>/origin", mirror.origin, name="mirror-origin"),
     path("admin/mirror/<str:version_id>/remove", mirror.remove, name="mirror-remove"),
     path("admin/setup", setup.page, name="setup"),
     path("admin/setup/save", setup.save, name="setup-save"),

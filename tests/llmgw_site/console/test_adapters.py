@@ -137,3 +137,24 @@ def test_a_newer_file_is_asked_for_and_fetched_by_the_buttons(
     assert admin.post(f"{card}/adapter/{row.pk}/dance").status_code == 404
     Adapter.objects.update(previous=row.version)
     assert "Roll back" in words(admin.get(card).content)
+
+
+def test_where_a_file_on_the_nodes_comes_from_is_told_by_a_form(
+    admin: Client, model: Model, folder: Path, stocked_hub: Hub
+) -> None:
+    stocked_hub.add(Repo("org/loud-LoRA")).commit({"loud.gguf": (folder / "loud.gguf").read_bytes()})
+    row = adapters.add(actor="t", model=model, name="loud", path=str(folder / "loud.gguf"))
+    card = f"/admin/model/{model.pk}"
+    path = f"{card}/adapter/{row.pk}/origin"
+    assert f'data-action="{path}"' in admin.get(card).content.decode()
+    answer = admin.post(path, {"repository": "org/broken", "commit": ""})
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert re.search(r'<dialog[^>]* id="origin"[^>]* open>', page)
+    assert f'action="{path}"' in page
+    assert page.count('value="org/broken"') == 1, "in its own form, and not in the model's"
+    told = admin.post(path, {"repository": "org/loud-LoRA", "commit": ""}, follow=True)
+    assert "loud comes from org/loud-LoRA" in words(told.content)
+    assert f'data-action="{path}"' not in told.content.decode()
+    assert f"{card}/adapter/{row.pk}/update" in told.content.decode()
+    assert admin.get(path).headers["Location"] == card

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import re
 
@@ -16,6 +17,7 @@ from tests.cluster.rows import Machine
 from tests.hub.app import Hub
 from tests.llmgw_site.console.conftest import Person
 from tests.rows import a_model, a_version
+from tests.tiny import tiny_gguf
 
 pytestmark = pytest.mark.django_db
 PAGE = "/admin/mirror"
@@ -94,6 +96,30 @@ def test_a_version_is_removed_and_one_that_is_needed_is_not(admin: Client) -> No
     assert list(Version.objects.all()) == [used]
 
 
+def test_where_plain_addresses_come_from_is_told_by_a_form_or_looked_for(admin: Client, stocked_hub: Hub) -> None:
+    data, url = tiny_gguf().read_bytes(), "https://x.test/tiny-F16.gguf"
+    files = [ManifestFile(path="tiny-F16.gguf", size=len(data), sha256=hashlib.sha256(data).hexdigest(), url=url)]
+    plain = a_version("", registry="", commit="", files=files, first="tiny-F16.gguf")
+    a_version("acme/known")
+    path = f"{PAGE}/{plain.pk}/origin"
+    assert admin.get(PAGE).content.decode().count('data-dialog="origin"') == 1
+    for repository, commit, at in (("org/broken", "", "repository"), ("org/tiny-GGUF", "0" * 12, "commit")):
+        answer = admin.post(path, {"repository": repository, "commit": commit})
+        page = answer.content.decode()
+        assert answer.status_code == 409
+        assert re.search(r'<dialog[^>]* id="origin"[^>]* open>', page)
+        for part in (f'action="{path}"', f'name="repository" value="{repository}"', f'name="commit" value="{commit}"'):
+            assert part in page, part
+        assert re.findall(r'id="error-(\w+)"', page) == [at]
+    assert (
+        "comes from org/tiny-GGUF" in admin.post(path, {"repository": "", "commit": ""}, follow=True).content.decode()
+    )
+    assert "from org/tiny-GGUF (traced)" in text_of(admin)
+    assert 'data-dialog="origin" data-action' not in admin.get(PAGE).content.decode()
+    assert admin.get(path).headers["Location"] == PAGE
+    assert admin.post(f"{PAGE}/ver_none/origin").status_code == 404
+
+
 def test_who_may_only_look_sees_no_forms_and_may_not_act(person: Person) -> None:
     version = a_version()
     reader = person("catalog.view_version", "cluster.view_node")
@@ -102,5 +128,6 @@ def test_who_may_only_look_sees_no_forms_and_may_not_act(person: Person) -> None
     assert "Fetch weights" not in page
     assert "data-dialog" not in page
     assert reader.post(f"{PAGE}/add", {"source": "a/b"}).status_code == 403
-    assert reader.post(f"{PAGE}/{version.pk}/remove").status_code == 403
+    for verb in ("remove", "origin"):
+        assert reader.post(f"{PAGE}/{version.pk}/{verb}").status_code == 403
     assert person("catalog.view_model", name="other").get(PAGE).status_code == 403

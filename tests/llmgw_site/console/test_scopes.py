@@ -42,7 +42,7 @@ PAGES: dict[str, str] = {
         ("admin/jobs", "admin/jobs/<str:job_id>", "admin/jobs/<str:job_id>/cancel", "admin/jobs/<str:job_id>/retry", "admin/nodes",
          "admin/nodes/add", "admin/nodes/tokens/<str:token_id>/revoke", "admin/nodes/<str:node_id>/maintenance",
          "admin/nodes/<str:node_id>/remove", "admin/registry", "admin/registry/<path:ref>", "admin/mirror", "admin/mirror/add",
-         "admin/mirror/<str:version_id>/remove", "admin/setup", "admin/setup/save", "admin/setup/clear", "admin/chat",
+         "admin/mirror/<str:version_id>/origin", "admin/mirror/<str:version_id>/remove", "admin/setup", "admin/setup/save", "admin/setup/clear", "admin/chat",
          "admin/aliases", "admin/aliases/<str:alias_id>/remove", "admin/chat/models", "admin/chat/key", "admin/model/<str:model_id>", "admin/model/<str:model_id>/adapter",
          "admin/model/<str:model_id>/adapter/<str:adapter_id>/remove",
          "admin/model/<str:model_id>/adapter/<str:adapter_id>/<str:verb>", "admin/model/<str:model_id>/weights/<str:verb>",
