@@ -105,6 +105,7 @@ def _scope_view(row: Organisation | Team | Project, parent: str) -> ScopeView:
         parent=parent,
         models=None if row.allowed_models is None else tuple(row.allowed_models),
         limit=_limit_view(row),
+        priority_class=row.priority_class,
     )
 
 

@@ -210,6 +210,7 @@ def _scopes(projects: Collection[str], purses: Mapping[str, tuple[BudgetEntry, .
             models=view.models,
             limit=_limit(view.limit),
             budgets=purses.get(view.scope_id, ()),
+            priority_class=view.priority_class,
         )
         for view in catalog.tenancy_views()
     )

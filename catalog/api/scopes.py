@@ -10,20 +10,24 @@ from rest_framework.response import Response
 
 from catalog import selectors
 from catalog.api.rows import Rows, text_filter
-from catalog.api.serializers import OrganisationIn, OrganisationOut, ProjectIn, ProjectOut, ScopeIn, TeamIn, TeamOut
-from catalog.models import Organisation, Team
+from catalog.api.scope_shapes import OrganisationIn, OrganisationOut, ProjectIn, ProjectOut, ScopeIn, TeamIn, TeamOut
+from catalog.models import Organisation, Project, Team
 from catalog.services import access, scopes
 
 
 class _Scopes(Rows):
-    """A PATCH sets name and allowlist, a DELETE is refused while something hangs on it."""
+    """A PATCH sets name, allowlist and class, a DELETE is refused while something hangs on it."""
 
     in_scopes = frozenset({"list", "retrieve", "create", "partial_update", "destroy"})
 
     @extend_schema(request=ScopeIn)
     def partial_update(self, request: Request, ref: str) -> Response:
-        row = self.get_object()
-        return self.show(scopes.change(actor=self.actor, scope=row, **self.checked(ScopeIn, partial=True)))
+        row, data = self.get_object(), self.checked(ScopeIn, partial=True)
+        self.may_give_class(row, data)
+        return self.show(scopes.change(actor=self.actor, scope=row, **data))
+
+    def may_give_class(self, scope: access.Scope, data: dict[str, Any]) -> None:
+        scopes.may_give_class(self.request.user, scope=scope, priority_class=data.get("priority_class", ""))
 
     def destroy(self, request: Request, ref: str) -> Response:
         scopes.delete(actor=self.actor, scope=self.get_object())
@@ -39,7 +43,9 @@ class Organisations(_Scopes):
 
     @extend_schema(request=OrganisationIn, responses={201: OrganisationOut})
     def create(self, request: Request) -> Response:
-        return self.show(scopes.create_organisation(actor=self.actor, **self.checked(OrganisationIn)), status=201)
+        data = self.checked(OrganisationIn)
+        self.may_give_class(Organisation(), data)
+        return self.show(scopes.create_organisation(actor=self.actor, **data), status=201)
 
 
 class Teams(_Scopes):
@@ -65,6 +71,7 @@ class Teams(_Scopes):
         data = self.checked(TeamIn)
         data["organisation"] = self._organisation(data["organisation"])
         access.require(request.user, "catalog.add_team", data["organisation"])
+        self.may_give_class(Team(organisation=data["organisation"]), data)
         return self.show(scopes.create_team(actor=self.actor, **data), status=201)
 
 
@@ -91,4 +98,5 @@ class Projects(_Scopes):
         data = self.checked(ProjectIn)
         data["team"] = self._team(data["team"])
         access.require(request.user, "catalog.add_project", data["team"])
+        self.may_give_class(Project(team=data["team"]), data)
         return self.show(scopes.create_project(actor=self.actor, **data), status=201)

@@ -10,7 +10,7 @@ from typing import Any
 from rest_framework import serializers
 
 from catalog.choices import CLASSES, ENGINES
-from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team, Version
+from catalog.models import AdminToken, ApiKey, Event, Model, Profile, Provider, Version
 from catalog.models.keys import LEAST_PRIORITY, MOST_PRIORITY
 from catalog.models.served import MAX_FALLBACKS, MAX_PRICE, MAX_QUEUE
 from catalog.services.keys import LONGEST_GRACE
@@ -28,66 +28,6 @@ class Strict(serializers.Serializer[Any]):
             problem = serializers.ErrorDetail(f"There is no such field; there are {known}.", code="unknown_field")
             raise serializers.ValidationError({str(unknown[0]): [problem]})
         return super().to_internal_value(data)
-
-
-# --- scopes
-
-
-class _ScopeOut(serializers.Serializer[Any]):
-    allowed_models = serializers.ListField(
-        child=serializers.CharField(),
-        allow_null=True,
-        read_only=True,
-        help_text="Models and adapters that keys below it may use, as far as the scopes above allow it; null: all.",
-    )
-
-
-class OrganisationOut(_ScopeOut, serializers.ModelSerializer[Organisation]):
-    class Meta:
-        model = Organisation
-        fields = ["id", "name", "allowed_models", "created_at"]
-        read_only_fields = fields
-
-
-class TeamOut(_ScopeOut, serializers.ModelSerializer[Team]):
-    organisation_name = serializers.CharField(source="organisation.name", read_only=True)
-
-    class Meta:
-        model = Team
-        fields = ["id", "name", "organisation", "organisation_name", "allowed_models", "created_at"]
-        read_only_fields = fields
-
-
-class ProjectOut(_ScopeOut, serializers.ModelSerializer[Project]):
-    team_name = serializers.CharField(source="team.name", read_only=True)
-
-    class Meta:
-        model = Project
-        fields = ["id", "name", "team", "team_name", "allowed_models", "created_at"]
-        read_only_fields = fields
-
-
-class ScopeIn(Strict):
-    name = serializers.CharField(max_length=100)
-    allowed_models = serializers.ListField(
-        child=serializers.CharField(max_length=128),
-        allow_null=True,
-        required=False,
-        max_length=1000,
-        help_text="Models and adapters that keys below it may use; null: all.",
-    )
-
-
-class OrganisationIn(ScopeIn):
-    pass
-
-
-class TeamIn(ScopeIn):
-    organisation = serializers.CharField(max_length=100, help_text="Id or name.")
-
-
-class ProjectIn(ScopeIn):
-    team = serializers.CharField(max_length=100, help_text="Id or name.")
 
 
 # --- keys and tokens

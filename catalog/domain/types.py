@@ -42,6 +42,7 @@ class ScopeView:
     parent: str  # id of the scope above; empty: none
     models: tuple[str, ...] | None  # names that may be used below it; None: all
     limit: LimitView | None = None  # of all keys below it together
+    priority_class: str = ""  # of their requests; empty: as the scope above says
 
 
 @dataclass(frozen=True, kw_only=True)

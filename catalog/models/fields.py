@@ -11,6 +11,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 
+from catalog.choices import CLASSES
 from llmgw_site.lib.clock import new_id
 
 LABEL = r"\A[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?\Z"
@@ -33,6 +34,16 @@ def label_field(help_text: str = "", *, unique: bool = False) -> models.CharFiel
 def allowlist_field(help_text: str) -> models.JSONField[Any, Any]:
     """Names of models and adapters that may be used; null: all. Checked by `services.allowlists`."""
     return models.JSONField(null=True, blank=True, default=None, help_text=help_text)
+
+
+def class_field(help_text: str) -> models.CharField[str, str]:
+    """One of CLASSES; empty: nothing is said. Its table has `class_known`."""
+    return models.CharField("class", max_length=16, blank=True, choices=CLASSES, help_text=help_text)
+
+
+def class_known(name: str) -> models.CheckConstraint:
+    known = Q(priority_class="") | Q(priority_class__in=[value for value, _ in CLASSES])
+    return models.CheckConstraint(condition=known, name=name)
 
 
 SCOPES = ("organisation", "team", "project")

@@ -10,10 +10,9 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models import F, Q
 
-from catalog.choices import CLASSES
 from catalog.domain import adapters
 from catalog.domain.facts import facts_from_dict
-from catalog.models.fields import LABEL, id_field
+from catalog.models.fields import LABEL, class_field, class_known, id_field
 from catalog.models.names import MODEL_NAME, check_free, name_field
 from catalog.models.providers import Provider
 from catalog.models.scopes import Organisation, Project, Team
@@ -66,12 +65,8 @@ class Model(models.Model):
         validators=[MinValueValidator(MIN_TIMEOUT), MaxValueValidator(MAX_TIMEOUT)],
         help_text="Seconds without a request until a model that runs on demand stops; empty: LLMGW_REST_AFTER.",
     )
-    priority_class = models.CharField(
-        "class",
-        max_length=16,
-        blank=True,
-        choices=CLASSES,
-        help_text="Room of a lower class may be taken for it. Empty: opportunistic where it runs on demand, else standard.",
+    priority_class = class_field(
+        "Room of a lower class may be taken for it. Empty: opportunistic where it runs on demand, else standard."
     )
     weights_path = models.CharField(max_length=1024, blank=True, help_text="File on the nodes that run it.")
     version = models.ForeignKey(
@@ -193,10 +188,7 @@ class Model(models.Model):
                 condition=Q(rest_after__isnull=True) | Q(rest_after__gte=MIN_TIMEOUT, rest_after__lte=MAX_TIMEOUT),
                 name="catalog_model_rest_after_bounded",
             ),
-            models.CheckConstraint(
-                condition=Q(priority_class="") | Q(priority_class__in=[value for value, _ in CLASSES]),
-                name="catalog_model_class_known",
-            ),
+            class_known("catalog_model_class_known"),
             models.CheckConstraint(
                 condition=Q(team__isnull=True, organisation__isnull=True)
                 | Q(project__isnull=True, organisation__isnull=True)

@@ -1,4 +1,4 @@
-"""`llmgw scope`: organisations, teams and projects, and which models may be used below each."""
+"""`llmgw scope`: organisations, teams and projects, which models may be used below each, and what goes first there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from llmgw_site.cli.client import Api, AsJson, CliError, Column, ExitCode, api, part, print_json, show_list
+from llmgw_site.cli.model_orders import CLASSES, DEFAULT, vet_class
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Organisations, teams and projects, and the models they may use."
@@ -26,13 +27,14 @@ Names = Annotated[
 ]
 COLUMNS: tuple[Column, ...] = (
     ("scope", lambda row: " / ".join(row["path"])), "kind",
-    ("models", lambda row: "all" if row["allowed_models"] is None else row["allowed_models"]), "id",
+    ("models", lambda row: "all" if row["allowed_models"] is None else row["allowed_models"]),
+    ("class", lambda row: row["priority_class"] or f"({row['effective_class']})"), "id",
 )  # fmt: skip
 
 
 @app.command("list")
 def list_scopes(as_json: AsJson = False) -> None:
-    """The whole tree, with the models that each of its scopes allows."""
+    """The whole tree, with the models that each of its scopes allows, and its class; one in brackets comes from above."""
     rows = sorted(_tree(api()), key=lambda row: row["path"])
     show_list(
         rows, COLUMNS, as_json=as_json, empty="No scopes yet: make one with `llmgw scope create organisation NAME`."
@@ -47,18 +49,23 @@ def create(
         str, typer.Option("--in", metavar="SCOPE", help="Of a team: its organisation. Of a project: its team.")
     ] = "",
     model: Names = None,
+    klass: Annotated[
+        str, typer.Option("--class", metavar="CLASS", help=f"{', '.join(CLASSES)}; left out: as above it.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Make an organisation, a team of one, or a project of a team."""
+    vet_class(klass or DEFAULT)
     if kind not in PATHS:
         raise CliError(ExitCode.USAGE, f"{kind!r} is no kind of scope: write {', '.join(PATHS)}")
     parent = PARENTS.get(kind)
     if bool(parent) != bool(within):
         wanted = f"a {kind} is in one {parent}" if parent else "an organisation is in nothing"
         raise CliError(ExitCode.USAGE, f"{wanted}: {'name it with' if parent else 'leave out'} --in")
-    row = api().post(
-        PATHS[kind], {"name": name, "allowed_models": model or None, **({parent: within} if parent else {})}
-    )
+    body = {"name": name, "allowed_models": model or None, **({parent: within} if parent else {})}
+    if klass not in ("", DEFAULT):
+        body["priority_class"] = klass
+    row = api().post(PATHS[kind], body)
     print_json(row) if as_json else print(f"Made the {kind} {row['name']} ({row['id']}).")
 
 
@@ -78,6 +85,23 @@ def allow(
     names = row["allowed_models"]
     told = "every model" if names is None else ", ".join(names)
     print_json(row) if as_json else print(f"Keys of the {found['kind']} {row['name']} may use {told}.")
+
+
+@app.command("class")
+def priority_class(
+    scope: Scope,
+    klass: Annotated[
+        str, typer.Argument(metavar="CLASS", help=f"{', '.join(CLASSES)}, or {DEFAULT}: as the scope above it.")
+    ],
+) -> None:
+    """Say how much the requests below a scope matter: where they wait for room, those of a higher class go first."""
+    vet_class(klass)
+    client = api()
+    found = find(client, scope)
+    path = f"{PATHS[found['kind']]}/{part(found['id'])}"
+    row = client.patch(path, {"priority_class": "" if klass == DEFAULT else klass})
+    why = "" if row["priority_class"] else ", since it says nothing itself"
+    print(f"Requests below the {found['kind']} {row['name']} are {row['effective_class']}{why}.")
 
 
 @app.command()

@@ -62,6 +62,7 @@ class ScopeEntry:
     models: tuple[str, ...] | None = None  # names that may be used below it; None: all
     limit: LimitEntry | None = None  # of all keys below it together
     budgets: tuple[BudgetEntry, ...] = ()  # the same
+    priority_class: str = ""  # of their requests, see queueing.py; empty: as the scope above says
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 A key may use a model if the key and each scope above it allow that: lists are intersected downwards, and a scope
 without a list forbids nothing. A list that has an alias allows what that stands for, by that name only; so an alias leads a
-key to those of its targets that each list has, itself or by the alias. Limits are not narrowed but added up: a request counts for each scope above its key, and
-passes if each has room (limits.py). What of several texts of one key counts (an old one, for a while) is the key's.
+key to those of its targets that each list has, itself or by the alias. Limits are not narrowed but added up: a request counts for
+each scope above its key, and passes if each has room (limits.py). Of classes the one that the nearest scope says counts. What of
+several texts of one key counts (an old one, for a while) is the key's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from cluster.domain.types import Klass
 from routing.domain.snapshot import AliasEntry, BudgetEntry, KeyEntry, LimitEntry, ScopeEntry
 
 DEEPEST = 3
@@ -64,6 +66,18 @@ def chain(scopes: Mapping[str, ScopeEntry], project_id: str) -> tuple[ScopeEntry
         found.append(entry)
         entry = scopes.get(entry.parent)
     return tuple(found)
+
+
+def classes(scopes: Iterable[ScopeEntry]) -> dict[str, Klass]:
+    """By project, the class of its requests: what the nearest scope says that says anything. Where none does it has none;
+    one that is not known is the usual."""
+    by_id = {scope.scope_id: scope for scope in scopes}
+    found: dict[str, Klass] = {}
+    for project in (scope for scope in by_id.values() if scope.kind == "project"):
+        said = next((scope.priority_class for scope in chain(by_id, project.scope_id) if scope.priority_class), "")
+        if said:
+            found[project.scope_id] = Klass.__members__.get(said.upper(), Klass.STANDARD)
+    return found
 
 
 def allowlist(lists: Iterable[Collection[str] | None]) -> frozenset[str] | None:
@@ -149,4 +163,4 @@ def told(scopes: Iterable[ScopeEntry], projects: Collection[str]) -> tuple[Scope
 
 def matters(scope: ScopeEntry) -> bool:
     """Whether anything follows from this scope."""
-    return scope.models is not None or scope.limit is not None or bool(scope.budgets)
+    return scope.models is not None or scope.limit is not None or bool(scope.budgets or scope.priority_class)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from cluster.domain.types import Klass
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import Refused
 from routing.domain.endpoints import COUNT_TOKENS, DETOKENIZE, TOKENIZE
@@ -86,14 +87,17 @@ class Queues:
             tokens=reckon(exchange.endpoint, body, longest=ask.longest, answers=ask.answers, context=model.context),
             since=now,
             priority=self._view.priorities.get(key.key_id, 0),
+            klass=self._view.classes.get(key.project_id, Klass.STANDARD),
         )
         refused = line.join(ticket, most=most)
         if refused is ticket:
             raise self._refused(exchange, full(model.name, line, most=most))
+        above = line.taken_above(ticket.klass)
         future: asyncio.Future[Refused | None] = exchange.loop.create_future()
         self._waits[ticket] = exchange, future
         if refused is not None:
-            self._decide(refused, self._refused(exchange, full(model.name, line, most=most)))
+            told = full(model.name, line, most=most, own=refused.klass, came=ticket.klass)
+            self._decide(refused, self._refused(exchange, told))
         exchange.waits, exchange.pings = True, exchange.may_ping()
         if exchange.watcher is None:
             exchange.watch()
@@ -105,7 +109,10 @@ class Queues:
         except TimeoutError:
             if ticket in self._waits:  # else its turn came at this very moment
                 waited = exchange.loop.time() - now
-                raise self._refused(exchange, late(model.name, line, ahead=line.ahead(ticket), waited=waited)) from None
+                overtaken = line.taken_above(ticket.klass) - above
+                raise self._refused(
+                    exchange, late(model.name, line, ticket, waited=waited, overtaken=overtaken)
+                ) from None
         finally:
             exchange.waits = False
             self._metrics.queued(exchange.model, exchange.loop.time() - now)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from cluster.domain.types import Klass
 from cluster.wire import EnginesFile, LocalEngine
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.logs import event
@@ -18,7 +19,7 @@ from routing.domain.choose import Route, Seat, Waiting
 from routing.domain.queueing import room_of
 from routing.domain.revoked import RevokedFile
 from routing.domain.snapshot import AdapterEntry, AdminEntry, AliasEntry, ModelEntry, ProviderEntry, Snapshot
-from routing.domain.tenancy import Holder, holders
+from routing.domain.tenancy import Holder, classes, holders
 from routing.domain.waking import wakes
 from routing.gateway.watched import LOOK, WatchedFile
 
@@ -38,6 +39,7 @@ class View:
     providers: dict[str, ProviderEntry] = field(default_factory=dict)  # by id; only where the cloud module runs
     made_at: float = 0.0  # cluster time of the snapshot
     priorities: dict[str, int] = field(default_factory=dict)  # of keys that have one, by id
+    classes: dict[str, Klass] = field(default_factory=dict)  # of projects whose class is said, by id
     aliases: dict[str, AliasEntry] = field(default_factory=dict)  # by name
 
 
@@ -58,6 +60,7 @@ def compile_view(snapshot: Snapshot | None, engines: EnginesFile | None) -> View
         providers={provider.provider_id: provider for provider in snapshot.providers},
         made_at=snapshot.made_at,
         priorities={key.key_id: key.priority for key in snapshot.keys if key.priority},
+        classes=classes(snapshot.scopes),
         aliases={alias.name: alias for alias in snapshot.aliases},
     )
 

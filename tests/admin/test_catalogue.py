@@ -13,7 +13,7 @@ from django.core import serializers
 from django.test import Client
 
 from catalog.models import AdminToken, ApiKey, Event, Model, Organisation, Profile, Project, Provider, Team, Version
-from catalog.services import providers, served
+from catalog.services import providers, roles, scopes, served
 from tests.rows import a_key, a_model, a_project, a_provider, a_token, a_user, a_version
 from tests.tiny import tiny_gguf
 
@@ -119,6 +119,33 @@ def test_scopes_are_made_renamed_and_deleted_by_their_services(console: Client) 
         (kind, "user:root")
         for kind in ("organisation_added", "team_added", "project_added", "project_changed", "project_removed")
     ]
+
+
+def test_a_scopes_class_is_chosen_shown_and_above_the_usual_for_roles_of_the_cluster_only(console: Client) -> None:
+    project = a_project()
+    team, organisation = project.team, project.team.organisation
+    console.post(url("organisation", organisation.pk, "change"), {"name": "acme", "priority_class": "critical"})
+    assert Organisation.objects.get().priority_class == "critical"
+    assert "critical, from above" in console.get(url("project")).content.decode()
+    assert "as the organisation (critical)" in console.get(url("team", team.pk, "change")).content.decode()
+    ann = Client()
+    ann.force_login(user := a_user("ann"))
+    roles.give(actor="t", user=user, role="admin", scope=organisation)
+    shown = ann.get(url("team", team.pk, "change")).content.decode()
+    assert 'value="standard"' in shown
+    assert 'value="critical"' not in shown
+    again = ann.post(url("team", team.pk, "change"), {"name": "web", "priority_class": "critical"})
+    assert "priority_class" in problems(again)
+    ann.post(url("team", team.pk, "change"), {"name": "web", "priority_class": "opportunistic"})
+    assert Team.objects.get().effective_class == "opportunistic"
+    scopes.change(actor="t", scope=organisation, priority_class="opportunistic")
+    again = ann.post(url("project", "add"), {"name": "n", "team": team.pk, "priority_class": "standard"})
+    assert "ann may give opportunistic and lower" in str(problems(again)["priority_class"])
+    seen = ann.get(url("organisation", organisation.pk, "change")).content.decode()
+    assert "opportunistic" in seen, "who may only look sees it, too"
+    assert ">null<" not in seen
+    console.post(url("project", "add"), {"name": "n", "team": team.pk, "priority_class": "critical"})
+    assert Project.objects.get(name="n").priority_class == "critical"
 
 
 def test_f31_a_new_key_is_shown_on_the_next_page_once_and_kept_nowhere(console: Client) -> None:

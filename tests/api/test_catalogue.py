@@ -52,6 +52,25 @@ def test_each_scope_has_a_list_of_models(caller: Caller) -> None:
     assert view[project.pk] is None
 
 
+def test_each_scope_has_a_class_which_what_is_in_it_takes_over(caller: Caller) -> None:
+    project = a_project()
+    paths = ("organisations/org of main", "teams/team of main", "projects/main")
+    assert caller("PATCH", paths[0], {"priority_class": "critical"}).body["priority_class"] == "critical"
+    assert [caller("GET", path).body["effective_class"] for path in paths] == ["critical"] * 3
+    assert caller("GET", paths[2]).body["priority_class"] == ""
+    assert caller("PATCH", paths[2], {"priority_class": "opportunistic"}).body["effective_class"] == "opportunistic"
+    assert caller("PATCH", paths[2], {"priority_class": "urgent"}).body["error"]["param"] == "priority_class"
+    assert caller("PATCH", paths[2], {"priority_class": None}).status == 400
+    made = caller("POST", "projects", {"name": "n", "team": "team of main", "priority_class": "standard"})
+    assert (made.body["priority_class"], made.body["effective_class"]) == ("standard", "standard")
+    view = {item.scope_id: item.priority_class for item in selectors.tenancy_views()}
+    assert (view[project.team.organisation_id], view[project.team_id], view[project.pk]) == (
+        "critical",
+        "",
+        "opportunistic",
+    )
+
+
 def test_a_key_is_shown_once(caller: Caller) -> None:
     a_project()
     made = caller("POST", "keys", {"name": "bot", "models": ["a/b"]})

@@ -29,8 +29,8 @@ WHO = [
     for scope in LEVELS[:3]
     for role in ROLES
 ]
-OTHER = "zzq"
-"""Part of every name in the tree that nobody here has a role of."""
+OTHER = "ullozzq"
+"""Part of every name in the tree that nobody here has a role of; ids have none of its letters u, l and o."""
 FORBIDDEN, NOT_FOUND = HTTP_STATUS[Kind.FORBIDDEN], HTTP_STATUS[Kind.NOT_FOUND]
 
 
@@ -93,12 +93,22 @@ ROUTES: dict[str, Closed | Open | Elsewhere | tuple[Case, ...]] = {
     "GET teams": Open("teams"),
     "POST teams": (Case("teams", "organisation", "admin", body={"name": "n", "organisation": "{organisation}"}, good=201),),
     "GET teams/<ref:ref>": (Case("teams/{team}", "team"),),
-    "PATCH teams/<ref:ref>": (Case("teams/{team}", "team", "admin", above=True, body={"allowed_models": ["a"]}),),
+    "PATCH teams/<ref:ref>": (
+        Case("teams/{team}", "team", "admin", above=True, body={"allowed_models": ["a"]}),
+        Case("teams/{team}", "team", "admin", above=True, body={"priority_class": "opportunistic"}),
+        Case("teams/{team}", "team", "admin", above=True, body={"priority_class": "critical"}, good=403),
+    ),
     "DELETE teams/<ref:ref>": (Case("teams/{team}", "team", "admin", above=True, good=409),),
     "GET projects": Open("projects"),
-    "POST projects": (Case("projects", "team", "admin", body={"name": "n", "team": "{team}"}, good=201),),
+    "POST projects": (
+        Case("projects", "team", "admin", body={"name": "n", "team": "{team}"}, good=201),
+        Case("projects", "team", "admin", body={"name": "m", "team": "{team}", "priority_class": "critical"}, good=403),
+    ),
     "GET projects/<ref:ref>": (Case("projects/{project}", "project"),),
-    "PATCH projects/<ref:ref>": (Case("projects/{project}", "project", "admin", above=True, body={"allowed_models": ["a"]}),),
+    "PATCH projects/<ref:ref>": (
+        Case("projects/{project}", "project", "admin", above=True, body={"allowed_models": ["a"]}),
+        Case("projects/{project}", "project", "admin", above=True, body={"priority_class": "critical"}, good=403),
+    ),
     "DELETE projects/<ref:ref>": (Case("projects/{project}", "project", "admin", above=True, good=409),),
     "GET roles": Open("roles"),
     "POST roles": tuple(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from catalog.models import Event, Organisation, Project, Team
-from catalog.services import keys, scopes
+from catalog.services import keys, roles, scopes
 from llmgw_site.lib.errors import Kind, Refused
-from tests.rows import ACTOR, a_key, a_model, a_project
+from tests.rows import ACTOR, a_key, a_model, a_project, a_user
 
 pytestmark = pytest.mark.django_db
 
@@ -24,6 +24,7 @@ def test_a_tree_is_made_and_each_step_is_recorded() -> None:
         "name": "web",
         "team": project.team.pk,
         "allowed_models": None,
+        "priority_class": "",
     }
 
 
@@ -80,6 +81,7 @@ def test_a_project_with_a_live_key_or_a_model_stays_and_goes_with_revoked_keys()
         "name": "main",
         "team": project.team_id,
         "allowed_models": None,
+        "priority_class": "",
     }
 
 
@@ -97,3 +99,57 @@ def test_a_list_of_models_is_set_and_taken_away_and_a_bad_one_changes_nothing() 
     assert Team.objects.get().allowed_models is None
     told = Event.objects.filter(kind="team_changed").order_by("id").values_list("after", flat=True)
     assert list(told) == [{"allowed_models": ["b", "a"]}, {"allowed_models": None}]
+
+
+def test_the_nearest_scope_that_says_a_class_decides_and_each_change_is_recorded() -> None:
+    project = a_project()
+    organisation = project.team.organisation
+    assert [row.effective_class for row in (organisation, project.team, project)] == ["standard"] * 3
+    scopes.change(actor=ACTOR, scope=organisation, priority_class="critical")
+    scopes.change(actor=ACTOR, scope=project, priority_class="opportunistic")
+    project = Project.objects.get()
+    assert (project.effective_class, project.team.effective_class) == ("opportunistic", "critical")
+    scopes.change(actor=ACTOR, scope=project, priority_class="")
+    assert Project.objects.get().effective_class == "critical"
+    told = Event.objects.filter(kind="project_changed").order_by("id").values_list("before", "after")
+    assert list(told) == [
+        ({"priority_class": ""}, {"priority_class": "opportunistic"}),
+        ({"priority_class": "opportunistic"}, {"priority_class": ""}),
+    ]
+    with pytest.raises(Refused, match="priority_class") as refused:
+        scopes.change(actor=ACTOR, scope=project, priority_class="urgent")
+    assert (refused.value.kind, refused.value.param) == (Kind.INVALID, "priority_class")
+
+
+@pytest.mark.parametrize(
+    ("above", "present", "wanted", "may"),
+    [
+        ("", "", "opportunistic", True),
+        ("", "", "standard", True),
+        ("", "", "critical", False),
+        ("", "opportunistic", "standard", True),
+        ("", "critical", "critical", True),  # a form that says again what is so
+        ("critical", "standard", "", True),  # what the scope above was given is for all that is in it
+        ("critical", "", "critical", False),  # by itself it would outlast that
+        ("opportunistic", "", "standard", False),
+        ("opportunistic", "", "opportunistic", True),
+        ("", "", "urgent", True),  # that there is no such class is said by who looks at the value
+    ],
+)
+def test_a_role_of_a_scope_gives_no_class_above_the_usual_or_that_of_the_scope_above(
+    above: str, present: str, wanted: str, may: bool
+) -> None:
+    project = a_project()
+    team = project.team
+    scopes.change(actor=ACTOR, scope=team, priority_class=above)
+    scopes.change(actor=ACTOR, scope=project, priority_class=present)
+    ann, root = a_user("ann"), a_user("root")
+    roles.give(actor=ACTOR, user=ann, role="admin", scope=team)
+    roles.give(actor=ACTOR, user=root, role="admin", scope=None)
+    scopes.may_give_class(root, scope=project, priority_class=wanted)
+    if may:
+        scopes.may_give_class(ann, scope=project, priority_class=wanted)
+        return
+    with pytest.raises(Refused, match=r"ann may give (standard|opportunistic) and lower") as refused:
+        scopes.may_give_class(ann, scope=project, priority_class=wanted)
+    assert (refused.value.kind, refused.value.param) == (Kind.FORBIDDEN, "priority_class")

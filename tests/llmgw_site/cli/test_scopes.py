@@ -33,6 +33,19 @@ def test_a_tree_from_its_first_organisation_to_a_list_of_models(llmgw: Llmgw) ->
     assert [llmgw("scope", "remove", name).code for name in ("shop", "web", "acme")] == [0, 0, 0]
 
 
+def test_a_scope_is_given_a_class_and_what_is_in_it_shows_where_it_comes_from(llmgw: Llmgw) -> None:
+    llmgw("scope", "create", "organisation", "acme")
+    llmgw("scope", "create", "team", "web", "--in", "acme")
+    made = llmgw("scope", "create", "project", "nightly", "--in", "web", "--class", "opportunistic", "--json").json
+    assert made["priority_class"] == "opportunistic"
+    assert "below the organisation acme are critical." in llmgw("scope", "class", "acme", "critical").out
+    shown = [(row["priority_class"], row["effective_class"]) for row in llmgw("scope", "list", "--json").json]
+    assert shown == [("critical", "critical"), ("", "critical"), ("opportunistic", "opportunistic")]
+    assert "(critical)" in llmgw("scope", "list").out
+    told = llmgw("scope", "class", "project:nightly", "default").out
+    assert "are critical, since it says nothing itself" in told
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -40,6 +53,8 @@ def test_a_tree_from_its_first_organisation_to_a_list_of_models(llmgw: Llmgw) ->
         (("create", "team", "x"), 2, "a team is in one organisation"),
         (("create", "organisation", "x", "--in", "y"), 2, "leave out --in"),
         (("allow", "x"), 2, "--all"),
+        (("class", "x", "urgent"), 2, "there is no class 'urgent'"),
+        (("create", "organisation", "x", "--class", "urgent"), 2, "there is no class 'urgent'"),
         (("allow", "nowhere", "--all"), 4, "there is no scope 'nowhere'"),
         (("create", "organisation", "x", "--model", "a b"), 1, "allowed_models"),
     ],

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.domain.types import Klass
 from llmgw_site.lib.errors import Kind
 from routing.domain.queueing import QUANTUM, Line, Ticket, full, late, quantum, weight
 
+LOW, USUAL, HIGH = Klass.OPPORTUNISTIC, Klass.STANDARD, Klass.CRITICAL
 
-def ticket(scope: str, tokens: int = QUANTUM, priority: int = 0) -> Ticket:
-    return Ticket(scope=scope, tokens=tokens, since=0.0, priority=priority)
+
+def ticket(scope: str, tokens: int = QUANTUM, priority: int = 0, klass: Klass = USUAL) -> Ticket:
+    return Ticket(scope=scope, tokens=tokens, since=0.0, priority=priority, klass=klass)
 
 
 def served(line: Line, count: int) -> str:
@@ -73,6 +76,75 @@ def test_a_full_queue_refuses_who_comes_or_the_last_of_who_has_most() -> None:
     assert line.waiting == 3
 
 
+def test_a_higher_class_goes_first_and_within_one_turns_and_priorities_are_as_ever() -> None:
+    line = busy(
+        *[ticket("a", klass=LOW) for _ in range(2)],
+        *[ticket("b") for _ in range(3)],
+        *[ticket("c") for _ in range(3)],
+        ticket("d", priority=-1),
+        ticket("e", 100 * QUANTUM, priority=-2, klass=HIGH),
+    )
+    assert served(line, 1) == "e"
+    assert served(line, 3) == "bcb"
+    line.join(ticket("f", klass=HIGH), most=99)
+    line.join(ticket("a", klass=HIGH), most=99)
+    assert served(line, 2) == "fa"
+    assert served(line, 6) == "cbcdaa"
+    assert line.take() is None
+
+
+@pytest.mark.parametrize(
+    ("waiting", "comes", "refused"),
+    [
+        ("aa B", ("c", HIGH), 1),  # of the lowest class, the last of whoever has most
+        ("abb", ("a", HIGH), 2),
+        ("AB", ("c", USUAL), None),
+        ("AA b", ("b", HIGH), 2),
+        ("Aab", ("c", LOW), None),
+        ("aaB", ("c", USUAL), 1),  # its own class is the lowest: whose flow has more
+        ("aB", ("a", USUAL), None),
+        ("AAB", ("b", HIGH), None),
+        ("AAA", ("b", HIGH), 2),
+    ],
+)
+def test_a_full_queue_lets_in_who_is_of_a_higher_class_than_one_that_waits(
+    waiting: str, comes: tuple[str, Klass], refused: int | None
+) -> None:
+    """Who waits is drawn as its project: small standard, large critical."""
+    tickets = [ticket(name.lower(), klass=HIGH if name.isupper() else USUAL) for name in waiting.replace(" ", "")]
+    line = busy(*tickets)
+    comer = ticket(comes[0], klass=comes[1])
+    gone = line.join(comer, most=len(tickets))
+    assert gone is (comer if refused is None else tickets[refused])
+    assert line.waiting == len(tickets)
+
+
+def test_of_three_classes_the_lowest_goes_whatever_its_priority() -> None:
+    low = [ticket("a", priority=2, klass=LOW), ticket("b", priority=2, klass=LOW)]
+    line = busy(*low, *[ticket("c", priority=-2) for _ in range(2)])
+    assert line.join(ticket("c", priority=-2), most=4) is low[0]
+    assert line.join(ticket("d", klass=HIGH), most=4) is low[1]
+    first = ticket("e", klass=LOW)
+    assert line.join(first, most=4) is first
+
+
+def test_who_had_to_go_or_waited_in_vain_is_told_of_higher_classes() -> None:
+    mine = ticket("a", klass=LOW)
+    line = busy(mine, ticket("b"), ticket("b", klass=HIGH), ticket("c", klass=HIGH))
+    assert line.ahead(mine) == 3
+    before = line.taken_above(LOW)
+    served(line, 2)
+    assert (line.taken_above(LOW) - before, line.taken_above(USUAL), line.taken_above(HIGH)) == (2, 2, 0)
+    refused = late("tiny", line, mine, waited=30.0, overtaken=2)
+    assert refused.extra["overtaken_by"] == 2
+    assert "meanwhile 2 of a higher class than opportunistic, which it is, had their turn: try again" in refused.message
+    assert "overtaken_by" not in late("tiny", line, mine, waited=30.0).extra
+    refused = full("tiny", line, most=2, own=LOW, came=HIGH)
+    assert refused.extra["displaced_by"] == "critical"
+    assert "one of the class critical took the place of this one, which is opportunistic: try again" in refused.message
+    assert "displaced_by" not in full("tiny", line, most=2, own=LOW, came=LOW).extra
+
+
 def test_nobody_waits_where_there_is_no_queue() -> None:
     first = ticket("a")
     assert Line(1).join(first, most=0) is first
@@ -118,7 +190,7 @@ def test_who_waited_in_vain_is_told_its_place() -> None:
     line = busy(*waiting, ticket("b"), ticket("b"))
     assert [line.ahead(item) for item in waiting] == [1, 3, 4]
     line.held = 100.0
-    refused = late("tiny", line, ahead=line.ahead(waiting[2]), waited=30.0)
+    refused = late("tiny", line, waiting[2], waited=30.0)
     assert (refused.kind, refused.code, refused.retry_after) == (Kind.UNAVAILABLE, "queue_timeout", 60.0)
     assert refused.extra == {"position": 5, "waiting": 5, "room": 1, "expected_wait_s": 500.0}
     assert "waited for 30 s and was about number 5" in refused.message

@@ -7,13 +7,20 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.domain.types import Klass
 from routing.domain.queueing import HIGHEST, LOWEST, Line, Ticket, quantum, unfairness
 from tests.examples import few
 
 TOKENS = st.integers(0, 20_000)
 PRIORITIES = st.integers(LOWEST, HIGHEST)
+CLASSES = st.sampled_from(Klass)
 TICKETS = st.builds(
-    Ticket, scope=st.sampled_from("abcd"), tokens=TOKENS, since=st.just(0.0), priority=st.sampled_from([-1, 0, 1])
+    Ticket,
+    scope=st.sampled_from("abcd"),
+    tokens=TOKENS,
+    since=st.just(0.0),
+    priority=st.sampled_from([-1, 0, 1]),
+    klass=CLASSES,
 )
 EVENTS = st.lists(
     st.one_of(
@@ -37,6 +44,7 @@ def test_bounds_are_held_and_room_is_used_whatever_happens(events: list[tuple[st
                 refused = line.join(given_, most=most)
                 waiting.append(given_)
                 if refused is not None:
+                    assert refused.klass == min(item.klass for item in waiting)
                     waiting.remove(refused)
                     went += 1
             else:
@@ -49,6 +57,7 @@ def test_bounds_are_held_and_room_is_used_whatever_happens(events: list[tuple[st
         elif what == "room" and isinstance(given_, int):
             line.room = given_
         while (taken := line.take()) is not None:
+            assert taken.klass == max(item.klass for item in waiting)
             waiting.remove(taken)
             went += 1
         assert line.waiting == len(waiting) <= most
@@ -61,23 +70,31 @@ def test_bounds_are_held_and_room_is_used_whatever_happens(events: list[tuple[st
     costs=st.lists(st.lists(TOKENS, min_size=1, max_size=5), min_size=2, max_size=4),
     priorities=st.lists(PRIORITIES, min_size=4, max_size=4),
     served=st.integers(1, 150),
+    klass=CLASSES,
+    others=st.sets(st.integers(0, 150)),
 )
 def test_flows_that_always_have_requests_differ_by_a_bounded_amount(
-    costs: list[list[int]], priorities: list[int], served: int
+    costs: list[list[int]], priorities: list[int], served: int, klass: Klass, others: set[int]
 ) -> None:
+    """Of one class; `others`: turns before which one of each other class comes."""
     line, sent, got = Line(1), Counter[str](), Counter[str]()
 
     def send(scope: int) -> None:
         tokens = costs[scope][sent[str(scope)] % len(costs[scope])]
         sent[str(scope)] += 1
-        assert not line.join(Ticket(scope=str(scope), tokens=tokens, since=0.0, priority=priorities[scope]), most=99)
+        mine = Ticket(scope=str(scope), tokens=tokens, since=0.0, priority=priorities[scope], klass=klass)
+        assert not line.join(mine, most=999)
 
     for scope in range(len(costs)):
         send(scope)
         send(scope)
-    for _ in range(served):
-        taken = line.take()
+    for turn in range(served):
+        for other in set(Klass) - {klass} if turn in others else ():
+            line.join(Ticket(scope="0", tokens=99, since=0.0, klass=other), most=999)
+        while (taken := line.take()) is not None and taken.klass > klass:
+            line.over(1.0)
         assert taken is not None
+        assert taken.klass == klass
         line.over(1.0)
         got[taken.scope] += max(1, taken.tokens)
         send(int(taken.scope))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.domain.types import Klass
+from cluster.wire import from_dict, to_dict
 from routing.domain.snapshot import KeyEntry, LimitEntry, ScopeEntry
-from routing.domain.tenancy import allowlist, chain, holders, told
+from routing.domain.tenancy import allowlist, chain, classes, holders, told
 
 ORG = ScopeEntry(scope_id="org", kind="organisation", name="o", models=("a", "b", "c"))
 TEAM = ScopeEntry(scope_id="team", kind="team", name="t", parent="org")
@@ -80,3 +83,34 @@ def test_what_bounds_a_key_is_its_own_limit_and_those_of_the_scopes_above() -> N
 def test_a_scope_with_nothing_but_a_limit_is_told_of() -> None:
     bare = ScopeEntry(scope_id="bare", kind="project", name="b", limit=LimitEntry(parallel=1))
     assert told([bare], {"bare"}) == (bare,)
+
+
+@pytest.mark.parametrize(
+    ("organisation", "team", "project", "follows"),
+    [
+        ("", "", "", None),
+        ("critical", "", "", Klass.CRITICAL),
+        ("critical", "opportunistic", "", Klass.OPPORTUNISTIC),
+        ("opportunistic", "", "critical", Klass.CRITICAL),
+        ("critical", "", "standard", Klass.STANDARD),
+        ("", "critical", "of a later version", Klass.STANDARD),
+    ],
+)
+def test_the_nearest_scope_that_says_a_class_decides(
+    organisation: str, team: str, project: str, follows: Klass | None
+) -> None:
+    scopes = (
+        replace(PROJECT, priority_class=project),
+        replace(TEAM, priority_class=team),
+        replace(ORG, priority_class=organisation),
+    )
+    assert classes(scopes).get("proj") is follows
+    assert not classes(scopes).keys() - {"proj"}
+
+
+def test_a_scope_with_nothing_but_a_class_is_told_of_and_one_of_before_classes_says_none() -> None:
+    team = ScopeEntry(scope_id="team 2", kind="team", name="t", parent="", priority_class="critical")
+    project = ScopeEntry(scope_id="idle", kind="project", name="i", parent="team 2")
+    assert told((team, project), {"idle"}) == (project, team)
+    before = {name: value for name, value in to_dict(team).items() if name != "priority_class"}
+    assert from_dict(ScopeEntry, before).priority_class == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator
@@ -14,9 +15,12 @@ from typing import Any
 import httpx
 from prometheus_client import generate_latest
 
+from cluster.wire import to_dict
+from llmgw_site.lib.files import write_json
+from routing.domain.snapshot import KeyEntry, ModelEntry, ScopeEntry
 from routing.gateway.queues import Queues
-from tests.routing.gateway.hops import many
-from tests.routing.gateway.rig import TINY, Rig, ask, local_engine, rig
+from tests.routing.gateway.hops import chain, many
+from tests.routing.gateway.rig import KEY, NARROW, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
 
 SLOW: dict[str, Any] = {"silent": 0.3}
@@ -119,6 +123,107 @@ async def test_who_streams_is_sent_comments_while_it_waits_and_a_refusal_is_an_e
         assert text.startswith(":")
         assert json.loads(text.rpartition("data: ")[2])["error"]["code"] == "queue_timeout"
         assert "[DONE]" not in text
+
+
+PRODUCT: dict[str, str] = {"authorization": f"Bearer {NARROW.text}"}
+KEYS: tuple[KeyEntry, ...] = (
+    dataclasses.replace(key_entry(KEY, "batch"), project_id="proj_batch"),
+    dataclasses.replace(key_entry(NARROW, "product"), project_id="proj_product"),
+)
+SCOPES = (
+    ScopeEntry(scope_id="proj_batch", kind="project", name="batch", priority_class="opportunistic"),
+    ScopeEntry(scope_id="proj_product", kind="project", name="product", parent="team_1"),
+    ScopeEntry(scope_id="team_1", kind="team", name="shop", priority_class="critical"),
+)
+"""KEY is a batch's, NARROW a product's."""
+
+
+def classed(gw: Rig) -> None:
+    """From now on there are these keys and scopes."""
+    models = (ModelEntry(name=TINY, created=1, replicas=("rep_1",)),)
+    write_json(gw.config.snapshot_file, to_dict(snapshot("e1:2", keys=KEYS, scopes=SCOPES, models=models)))
+    assert gw.gateway.table.look()
+
+
+def told(request: Any) -> str:
+    return str(json.loads(request.body)["messages"][0]["content"])
+
+
+async def test_what_waits_of_a_critical_project_overtakes_what_waits_of_a_batch(tmp_path: Path) -> None:
+    async with rig(tmp_path) as gw:
+        classed(gw)
+        first, second = (asyncio.ensure_future(gw.chat(NEVER)) for _ in range(2))
+        await until(lambda: len(gw.engine.requests) == 2)
+        held = [asyncio.ensure_future(gw.chat(f"batch {number}")) for number in range(3)]
+        await until(lambda: waiting(gw) == 3)
+        held.append(asyncio.ensure_future(gw.client.post("/v1/chat/completions", json=ask("product"), headers=PRODUCT)))
+        await until(lambda: waiting(gw) == 4)
+        first.cancel()
+        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+        assert told(gw.engine.requests[2]) == "product"
+        second.cancel()
+        await gw.idle()
+
+
+async def test_a_critical_project_overtakes_over_two_hops_and_a_clients_own_header_never_counts(tmp_path: Path) -> None:
+    async with chain(tmp_path) as (town, edge, _, worker):
+        town.keys, town.scopes = KEYS, SCOPES
+        await town.settle()
+        line = worker.gateway.queues.lines[TINY]
+        first, second = (asyncio.ensure_future(edge.chat(NEVER)) for _ in range(2))
+        await until(lambda: worker.asked == 2)
+        held: list[asyncio.Task[httpx.Response]] = []
+        claims = {"x-llmgw-project": "proj_product", "x-llmgw-key": "key_product", "x-llmgw-class": "critical"}
+        path = "/v1/chat/completions"
+        for number, headers in enumerate(({}, claims, PRODUCT)):
+            held.append(asyncio.ensure_future(edge.client.post(path, json=ask(f"number {number}"), headers=headers)))
+            await until(lambda number=number: line.waiting == number + 1)  # type: ignore[misc]
+        first.cancel()
+        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+        assert [told(request) for request in worker.engine.requests[2:]] == ["number 2", "number 0", "number 1"]
+        second.cancel()
+        await town.idle()
+
+
+async def test_in_a_full_queue_a_critical_request_takes_the_place_of_the_last_of_a_batch(tmp_path: Path) -> None:
+    async with rig(tmp_path, queue_length=2, queue_wait=60.0) as gw:
+        classed(gw)
+        held = [asyncio.ensure_future(gw.chat(NEVER)) for _ in range(2)]
+        await until(lambda: len(gw.engine.requests) == 2)
+        for count in (1, 2):
+            held.append(asyncio.ensure_future(gw.chat()))
+            await until(lambda count=count: waiting(gw) == count)  # type: ignore[misc]
+        product = asyncio.ensure_future(gw.client.post("/v1/chat/completions", json=ask("hi"), headers=PRODUCT))
+        refused = await held[3]
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"], error["displaced_by"]) == (429, "queue_full", "critical")
+        assert "one of the class critical took the place of this one, which is opportunistic" in error["message"]
+        assert waiting(gw) == 2
+        for task in (product, *held):
+            task.cancel()
+        await asyncio.gather(product, *held, return_exceptions=True)
+        await gw.idle()
+        await until(lambda: empty(gw.gateway.queues))
+
+
+async def test_who_waited_in_vain_hears_how_many_of_a_higher_class_were_served_meanwhile(tmp_path: Path) -> None:
+    async with rig(tmp_path, queue_wait=3.0) as gw:
+        classed(gw)
+        held = [asyncio.ensure_future(gw.chat(NEVER)) for _ in range(2)]
+        await until(lambda: len(gw.engine.requests) == 2)
+        mine = asyncio.ensure_future(gw.chat())
+        await until(lambda: waiting(gw) == 1)
+        held.append(asyncio.ensure_future(gw.client.post("/v1/chat/completions", json=ask(NEVER), headers=PRODUCT)))
+        await until(lambda: waiting(gw) == 2)
+        held.pop(0).cancel()
+        error = (await mine).json()["error"]
+        assert (error["code"], error["overtaken_by"], error["position"]) == ("queue_timeout", 1, 1)
+        assert "meanwhile 1 of a higher class than opportunistic, which it is, had their turn" in error["message"]
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        await gw.idle()
+        await until(lambda: empty(gw.gateway.queues))
 
 
 async def test_f27_a_client_that_leaves_the_queue_is_dropped_at_once_and_never_sent(tmp_path: Path) -> None:
