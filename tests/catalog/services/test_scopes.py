@@ -7,6 +7,7 @@ import pytest
 from catalog.models import Event, Organisation, Project, Team
 from catalog.services import keys, roles, scopes
 from llmgw_site.lib.errors import Kind, Refused
+from routing.selectors import compile_snapshot
 from tests.rows import ACTOR, a_key, a_model, a_project, a_user
 
 pytestmark = pytest.mark.django_db
@@ -153,3 +154,12 @@ def test_a_role_of_a_scope_gives_no_class_above_the_usual_or_that_of_the_scope_a
     with pytest.raises(Refused, match=r"ann may give (standard|opportunistic) and lower") as refused:
         scopes.may_give_class(ann, scope=project, priority_class=wanted)
     assert (refused.value.kind, refused.value.param) == (Kind.FORBIDDEN, "priority_class")
+
+
+def test_nodes_are_told_of_a_class_and_of_what_lies_between_it_and_the_keys() -> None:
+    project = a_project()
+    a_key(project=project)
+    assert compile_snapshot(now=1.0).scopes == ()
+    scopes.change(actor=ACTOR, scope=project.team, priority_class="critical")
+    told = {item.kind: item.priority_class for item in compile_snapshot(now=1.0).scopes}
+    assert told == {"team": "critical", "project": ""}
