@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -192,19 +192,31 @@ class BodyMeter:
         self._held = data[rest:] if rest >= 0 and len(data) - rest <= LONGEST_USAGE else data[-_SEAM:]
 
 
+class Summing(Protocol):
+    """See several.py."""
+
+    def take(self, data: bytes, counts: Counts) -> bool: ...
+
+    def cut(self, events: int, counts: Counts) -> None: ...
+
+
 class StreamMeter:
     """Reads an event stream on its way to the client. A piece goes on as it came, but for events that are not whole yet:
     they are held until they are.
 
     strip    the client did not ask for usage, so the chunk that llmgw asked for is taken out (F14)
     redact   what is done with the bytes of an error event
+    each     adds up where each of several answers has a usage of its own
     """
 
     at_boundary = True
     """Whether an event of llmgw's own may be put in here: only whole events have passed."""
 
-    def __init__(self, *, strip: bool, redact: Callable[[bytes], bytes] | None = None) -> None:
+    def __init__(
+        self, *, strip: bool, redact: Callable[[bytes], bytes] | None = None, each: Summing | None = None
+    ) -> None:
         self.counts = Counts()
+        self._each = each
         self.first_token_at: float | None = None
         self.done = False
         """`[DONE]` was seen."""
@@ -247,7 +259,8 @@ class StreamMeter:
             return raw
         find_finish(data, self.counts)
         if b'"usage"' in data or b'"timings"' in data:
-            find_counts(data, self.counts)
+            if self._each is None or not self._each.take(data, self.counts):
+                find_counts(data, self.counts)
             if self._strip and _is_usage_chunk(data):
                 return b""
         if b'"error"' in data and (code := error_code(data)) is not None:
@@ -267,6 +280,8 @@ class StreamMeter:
         if counts.completion is None and self._events:
             # Engines send one token an event, or a few when they run ahead: a lower bound, marked as estimated.
             counts.completion, counts.estimated = self._events, True
+        elif self._each is not None and not self.done:
+            self._each.cut(self._events, counts)
         rest, self._reader.held = self._reader.held, b""
         return rest
 

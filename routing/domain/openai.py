@@ -39,6 +39,7 @@ class Ask(NamedTuple):
     templated: bool = False  # messages are to be cut into tokens, by the model's template
     longest: int | None = None  # tokens that one answer may have; None: it names no bound
     answers: int = 1  # how many it asks for
+    prompts: int = 1  # for how many prompts
 
 
 def parse(endpoint: str, body: bytes, *, max_depth: int) -> Ask:
@@ -106,6 +107,7 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
         model=model,
         longest=longest,
         answers=answers,
+        prompts=answers // (n or 1),
         stream=bool(stream) and not ENDPOINTS[endpoint].opaque,
         include_usage=bool(wants) or ENDPOINTS[endpoint].shape is not Shape.OPENAI,  # those always have it
         has_stream_options="stream_options" in value,

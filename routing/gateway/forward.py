@@ -20,6 +20,7 @@ from routing.domain.openai import engine_error
 from routing.domain.outgoing import Outgoing
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
+from routing.domain.several import Tally, Told
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
@@ -104,12 +105,22 @@ async def _body(
         headers.append((b"content-length", b"%d" % length))
     meter = BodyMeter(exchange.shape)
     exchange.counts = meter.counts
+    ask = exchange.ask
+    tally = Tally(ask.prompts) if readable and ask is not None and ask.answers > 1 else None
     piece = await response.read()  # before the status: an engine that breaks here still gets its proper error
     if length is not None and len(piece) < length <= HELD:
         piece += await _rest(response, length - len(piece))
     if readable:
         (meter.whole if length == len(piece) <= HELD else meter.feed)(piece)
-        if (micro := cost(exchange.price, meter.counts)) is not None and exchange.price is not None:
+        if tally is not None:
+            tally.feed(piece)
+            if length == len(piece):
+                tally.apply(meter.counts)
+        if (
+            not meter.counts.estimated
+            and (micro := cost(exchange.price, meter.counts)) is not None
+            and exchange.price is not None
+        ):
             headers.append((b"x-llmgw-cost", told(micro, exchange.price.currency).encode()))
     if length == len(piece):
         await exchange.document(200, headers, piece)
@@ -117,17 +128,23 @@ async def _body(
     await exchange.start(200, headers)
     left = length
     send = exchange.send
-    while piece:
-        if left is not None:
-            left -= len(piece)
-            if not left:
-                await exchange.finish(piece)
-                return
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-        piece = await response.read()
-        if readable:
-            meter.feed(piece)
-    await exchange.finish()
+    try:
+        while piece:
+            if left is not None:
+                left -= len(piece)
+                if not left:
+                    await exchange.finish(piece)
+                    return
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = await response.read()
+            if readable:
+                meter.feed(piece)
+            if tally is not None:
+                tally.feed(piece)
+        await exchange.finish()
+    finally:
+        if tally is not None:
+            tally.apply(meter.counts)
 
 
 async def _rest(response: Response, missing: int) -> bytes:
@@ -151,7 +168,9 @@ async def _stream(exchange: Exchange, response: Response, headers: Headers) -> N
     if exchange.caller is not None:
         meter = PassMeter(shape)
     elif shape is Shape.OPENAI:
-        meter = StreamMeter(strip=not exchange.ask.include_usage, redact=redact)
+        ask = exchange.ask
+        each = Told(ask.answers, ask.prompts) if ask.answers > 1 else None
+        meter = StreamMeter(strip=not ask.include_usage, redact=redact, each=each)
     else:
         meter = NamedMeter(shape, redact=redact)
     exchange.meter = meter
