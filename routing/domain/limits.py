@@ -41,7 +41,9 @@ ENCODED = 4096
 _GENERATES = frozenset({CHAT, COMPLETIONS, MESSAGES, RESPONSES})
 _FREE = frozenset({TOKENIZE, DETOKENIZE, COUNT_TOKENS})
 """No model computes for them, and their records have no tokens."""
-_LONGEST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_LONGEST = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
+_COPIES = ("n", "n_cmpl")
+"""Names that engines take for the same; `n_predict` and `n_cmpl` are llama.cpp's, which count there before the others."""
 LATER = 1.0
 """Seconds after which another try makes sense where nobody knows when there is room: somebody's request has to end."""
 
@@ -174,18 +176,21 @@ def reckon(endpoint: str, body: bytes, *, longest: int | None, answers: int, con
 
 def lengths(endpoint: str, value: Mapping[str, Any]) -> tuple[int | None, int]:
     """Of a request that was read: tokens that one answer of it may have (None: it names no bound), and how many there are."""
-    get = value.get
-    longest = None
-    for name in _LONGEST:
-        count = get(name)
-        if type(count) is int and count >= 0:
-            longest = count
-            break
-    answers = get("n") or 1
-    prompts = get("prompt") if endpoint == COMPLETIONS else None
+    longest = max(_counts(value, _LONGEST), default=None)
+    answers = copies(value)
+    prompts = value.get("prompt") if endpoint == COMPLETIONS else None
     if type(prompts) is list and type(prompts[0]) is not int:  # several texts; a list of numbers is one, cut already
         answers *= len(prompts)
     return longest, answers
+
+
+def copies(value: Mapping[str, Any]) -> int:
+    """How many answers there are to each prompt."""
+    return max(_counts(value, _COPIES), default=0) or 1
+
+
+def _counts(value: Mapping[str, Any], names: tuple[str, ...]) -> list[int]:
+    return [count for name in names if type(count := value.get(name)) is int and count >= 0]
 
 
 # --- what a client is told

@@ -15,7 +15,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import jsonbytes
 from routing.domain.bodies import CONTENT, refused, wrong
 from routing.domain.endpoints import ENDPOINTS, TOKENIZE, Shape
-from routing.domain.limits import lengths
+from routing.domain.limits import copies, lengths
 from routing.domain.media import fetched
 from routing.domain.snapshot import ModelEntry
 
@@ -107,7 +107,7 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
         model=model,
         longest=longest,
         answers=answers,
-        prompts=answers // (n or 1),
+        prompts=answers // copies(value) if answers > 1 else 1,
         stream=bool(stream) and not ENDPOINTS[endpoint].opaque,
         include_usage=bool(wants) or ENDPOINTS[endpoint].shape is not Shape.OPENAI,  # those always have it
         has_stream_options="stream_options" in value,

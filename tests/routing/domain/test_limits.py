@@ -173,6 +173,8 @@ def test_a_picture_is_not_reckoned_by_its_bytes() -> None:
         ("chat.completions", {}, (None, 1)),
         ("chat.completions", {"max_tokens": 5, "max_completion_tokens": 9, "n": 2}, (9, 2)),
         ("chat.completions", {"max_tokens": -1, "n": None}, (None, 1)),
+        ("chat.completions", {"max_tokens": 1, "n_predict": 900, "n": 1, "n_cmpl": 3}, (900, 3)),
+        ("chat.completions", {"max_tokens": 7, "n_predict": -1, "n_cmpl": "3"}, (7, 1)),
         ("responses", {"max_output_tokens": 0}, (0, 1)),
         ("responses", {"max_output_tokens": "many"}, (None, 1)),
         ("completions", {"prompt": ["a", "b"], "n": 2, "max_tokens": 1}, (1, 4)),

@@ -28,7 +28,11 @@ async def counted(gw: Rig) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize(("endpoint", "body"), [(COMPLETIONS, MANY), (CHAT, COPIES)], ids=["prompts", "copies"])
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [(COMPLETIONS, MANY), (CHAT, COPIES), (CHAT, {**COPIES, "n": 1, "n_cmpl": 2})],
+    ids=["prompts", "copies", "copies by another name"],
+)
 async def test_f15_every_answer_is_counted(tmp_path: Path, endpoint: str, body: dict[str, Any], stream: bool) -> None:
     async with real_rig(tmp_path, tiny.tiny_gguf(), TINY) as gw:
         for number, longest in enumerate((4, 100)):  # cut, and to its end
