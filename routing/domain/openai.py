@@ -103,6 +103,8 @@ def _ask(endpoint: str, value: dict[str, Any]) -> Ask:
     if n is not None and not 1 <= n <= MOST_CHOICES:
         raise refused("invalid_value", f"'n' must be from 1 to {MOST_CHOICES}, not {n}.", "n")
     longest, answers = lengths(endpoint, value)
+    if answers > 1 and ENDPOINTS[endpoint].shape is not Shape.OPENAI:  # llama.cpp would make them and count one
+        raise refused("invalid_value", f"A request to {endpoint} has one answer: leave 'n' and 'n_cmpl' out.", "n")
     return Ask(
         model=model,
         longest=longest,

@@ -1,5 +1,5 @@
 """Bearer to key: `Authorization: Bearer sk-llmgw-...` is hashed and looked up in the snapshot. No other header counts, but
-`x-api-key` where Anthropic's clients ask, and where there is no Authorization.
+`x-api-key` where Anthropic's clients ask, and where there is no Authorization, or an empty one.
 
 Revoked keys are not in the snapshot; an expired one is refused by the time of now. All of these look the same. A gateway
 that has no snapshot yet knows no key at all and says that, so that nobody throws a good key away.
@@ -22,7 +22,7 @@ LONGEST_KEY = 512
 def authorization(exchange: Exchange) -> bytes | None:
     """The Authorization header, or what stands for it."""
     given = exchange.authorization
-    if given is None and exchange.shape is Shape.ANTHROPIC:
+    if not given and exchange.shape is Shape.ANTHROPIC:
         keys: list[bytes] = [value for name, value in exchange.scope["headers"] if name == b"x-api-key"]
         return b"Bearer " + keys[0] if keys else None
     return given

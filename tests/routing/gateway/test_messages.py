@@ -117,9 +117,11 @@ async def test_an_error_event_of_the_engine_s_passes_and_is_recorded(tmp_path: P
 async def test_the_key_may_stand_where_anthropic_s_clients_put_it_and_only_there(tmp_path: Path) -> None:
     async with rig(tmp_path) as gw, httpx.AsyncClient(base_url=gw.url) as client:
         for path in (MESSAGES, COUNT):
-            good = await client.post(path, json=scripted(MESSAGES, "hello"), headers={"x-api-key": KEY.text})
-            assert good.status_code == 200
-            assert "x-api-key" not in gw.engine.last.headers
+            for empty in ({}, {"authorization": ""}):
+                sent = {"x-api-key": KEY.text, **empty}
+                good = await client.post(path, json=scripted(MESSAGES, "hello"), headers=sent)
+                assert good.status_code == 200
+                assert "x-api-key" not in gw.engine.last.headers
             for headers, code in (({}, "missing_api_key"), ({"x-api-key": EXPIRED.text}, "invalid_api_key")):
                 refused = await client.post(path, json=scripted(MESSAGES, "hello"), headers=headers)
                 assert refused.status_code == 401

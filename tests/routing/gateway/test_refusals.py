@@ -93,10 +93,13 @@ async def test_f47_every_bad_body_is_a_400_that_names_the_field(tmp_path: Path) 
         check(await gw.client.post("/v1/embeddings", json={"model": VECTORS}), 400, "missing_field", "input")
         streamed = {"model": VECTORS, "input": "x", "stream": True}
         check(await gw.client.post("/v1/embeddings", json=streamed), 400, "invalid_value", "stream")
+        for name in ("n", "n_cmpl"):  # an engine would make them, and count one
+            several = {"model": TINY, "input": "x", name: 2}
+            check(await gw.client.post("/v1/responses", json=several), 400, "invalid_value", "n")
         packed = await gw.client.post(CHAT, content=b"x", headers={"content-encoding": "gzip"})
         check(packed, 400, "unsupported_content_encoding")
         assert not gw.engine.requests
-        await gw.record(len(BODIES) + 4)
+        await gw.record(len(BODIES) + 6)
 
 
 async def test_no_engine_is_sent_an_address_that_it_would_fetch(tmp_path: Path) -> None:
