@@ -4,6 +4,7 @@ once where it would only wait."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from llmgw_site.lib.config import load
@@ -145,6 +147,36 @@ def test_f02_the_operators_time_rules_on_every_hop_where_an_engine_is_silent_for
             await it.idle()
             await until(lambda: len(edge.records()) == len(asked))
             assert {(record.outcome, record.code) for record in edge.records()} == {("ok", "")}
+
+    play(work)
+
+
+async def said(site: Site, body: dict[str, Any]) -> tuple[int, str]:
+    """Status, and what came until the end, of whatever kind."""
+    text = b""
+    async with site.client.stream("POST", PATH, json=body, timeout=None) as answer:
+        with contextlib.suppress(httpx.RemoteProtocolError):
+            async for piece in answer.aiter_raw():
+                text += piece
+    return answer.status_code, text.decode()
+
+
+def test_f29_a_hung_engine_or_provider_ends_at_the_time_that_was_set_and_at_no_default(tmp_path: Path) -> None:
+    async def work(loop: HurriedLoop) -> None:
+        async with town(tmp_path, {"first_byte_timeout": SILENT}, of_models=True) as (it, edge):
+            began = loop.time()
+            asked = [
+                said(edge, ask({"never": True}, model=model, stream=how)) for model in BOTH for how in (False, True)
+            ]
+            with loop.hurry():
+                answers = await asyncio.gather(*asked)
+            assert SILENT <= loop.time() - began < SILENT + 10  # before any other hop gives up
+            codes = ["engine_timeout"] * 2 + ["provider_timeout"] * 2
+            assert [code in text for code, (_, text) in zip(codes, answers, strict=True)] == [True] * 4
+            assert [status for status, _ in answers] == [504, 200] * 2  # who streams was sent comments
+            await it.idle()
+            await until(lambda: len(edge.records()) == 4)
+            assert sorted(record.code for record in edge.records()) == codes
 
     play(work)
 
