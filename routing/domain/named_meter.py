@@ -121,8 +121,9 @@ class NamedMeter:
     def finish(self) -> bytes:
         """At the end of the stream, however it came: the rest that was held. Fills in counts if none were reported."""
         counts = self.counts
-        if counts.completion is None and self._events:
-            counts.completion, counts.estimated = self._events, True
+        if counts.completion is None:
+            counts.completion = self._events or None
+            counts.estimated = counts.completion is not None or counts.prompt is not None
         rest, self._reader.held = self._reader.held, b""
         return rest
 

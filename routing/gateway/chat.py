@@ -340,5 +340,5 @@ def _left(exchange: Exchange, place: Place, *, sent: bool) -> None:
     """
     counts = exchange.counts or Counts()
     sent = exchange.inner_queue_s is not None if isinstance(place, Via) else sent or exchange.counts is not None
-    if exchange.record_id and sent and counts.completion is None:
+    if exchange.record_id and sent and counts.completion is None and not counts.by_usage:
         exchange.counts, counts.estimated = counts, True

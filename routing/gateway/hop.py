@@ -37,6 +37,7 @@ SILENCE = 5 * BEAT
 """Seconds after which a node that sends them is dead, and has not merely much to do."""
 _HOPES = b"x-llmgw-hopes"
 """Whether the gateway that the client asked has another model to ask, so that the request shall not wait for long."""
+_TRIED = frozenset(("engine_unreachable", "upstream_unreachable", "provider_unreachable"))
 log = logging.getLogger(__name__)
 
 
@@ -155,21 +156,24 @@ def _seconds(value: bytes) -> float | None:
 
 
 async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -> None:
-    """A node's answer that is no 200 is the client's as it stands, but for two:
+    """A node's answer that is no 200 is the client's as it stands, but for three:
 
-    1. 401: keys of clients are an edge's business, so it is this node that was refused, and not the client
-    2. an error that is no error object is no node's: something between the nodes said it
+    1. nobody accepted the request: another model may be asked; and where it was not even tried, it was never forwarded
+    2. 401: keys of clients are an edge's business, so it is this node that was refused, and not the client
+    3. an error that is no error object is no node's: something between the nodes said it
     """
     body = await read_error(response, whole=True)
     code = _code(body)
-    if exchange.hopes and exchange.caller is None and not exchange.started and code in NOT_ACCEPTED:
+    if exchange.caller is None and not exchange.started and code in NOT_ACCEPTED:  # 1
+        if not exchange.hopes and code not in _TRIED:
+            exchange.forwarded_at = None
         raise _declined(response, body, code)
-    if response.status == 401:  # 1
+    if response.status == 401:  # 2
         event(log, "node_refused", level=logging.ERROR, node=node.name, node_id=node.node_id, code=code)
         why = f" ({code})" if code else ""
         text = f"A node of the cluster does not accept the call of another{why}: tell an administrator."
         raise Refused(Kind.UPSTREAM, "node_refused", text)
-    if code is None and (response.status >= 400 or exchange.started):  # 2
+    if code is None and (response.status >= 400 or exchange.started):  # 3
         status = response.status
         event(log, "node_answered_oddly", level=logging.WARNING, node=node.name, node_id=node.node_id, status=status)
         text = f"A node of the cluster answered with status {status} and no error object: tell an administrator."

@@ -75,7 +75,7 @@ def test_a_stream_that_was_cut_is_counted_by_what_passed_and_never_more(
     meter.finish()
     assert not meter.done
     assert meter.counts.completion == (len(texts) or None)
-    assert meter.counts.estimated == bool(texts)
+    assert meter.counts.estimated == (bool(texts) or meter.counts.prompt is not None)
 
 
 def test_an_answer_that_failed_has_its_code_and_the_event_is_redacted() -> None:

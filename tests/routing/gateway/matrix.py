@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,16 @@ import httpx
 
 from catalog.domain import keys
 from cluster.domain.leasing import PARALLEL, REQUESTS, TOKENS
-from routing.domain.endpoints import ENDPOINTS, MESSAGES, RESPONSES, Endpoint, Shape
+from routing.domain.endpoints import (
+    COUNT_TOKENS,
+    DETOKENIZE,
+    ENDPOINTS,
+    MESSAGES,
+    RESPONSES,
+    TOKENIZE,
+    Endpoint,
+    Shape,
+)
 from routing.domain.records import UsageRecord
 from routing.domain.snapshot import BudgetEntry, LimitEntry, ModelEntry, PriceEntry, ScopeEntry
 from tests.routing.gateway.hops import Many, Site, many
@@ -38,6 +47,7 @@ TRANSLATED = (MESSAGES, RESPONSES)
 """Once more by an engine that has only chats, where both ways are translated."""
 PRICE = PriceEntry(input=2_000_000, output=8_000_000, currency="EUR")
 MUCH = LimitEntry(requests_per_minute=1000, tokens_per_minute=10**6, parallel=9)
+SLOTS = 2
 BOOM = json.dumps({"error": {"message": "boom", "code": 500, "type": "server_error"}})
 End = tuple[str, int, str]
 """Outcome, status and code of a record."""
@@ -197,13 +207,13 @@ class Town:
         assert not task.done()
         return task
 
-    async def leave(self, task: asyncio.Task[None]) -> None:
-        seen = self.node.engine.last
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await until(lambda: seen.aborted_at is not None)
-        self.ends.append(GONE)
+    async def leave(self, *tasks: asyncio.Task[None]) -> None:
+        """All that are under way."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await until(lambda: all(seen.done or seen.aborted_at is not None for seen in self.node.engine.requests))
+        self.ends += [GONE] * len(tasks)
 
     def records(self) -> list[UsageRecord]:
         return [record for record in self.edge.records() if record.project_id == self.project]
@@ -330,6 +340,16 @@ async def _parallel(town: Town, cell: Cell) -> None:
     await town.expect(cell, {}, 200, "", OK)
 
 
+async def _queue(town: Town, cell: Cell) -> None:
+    """As many as run are under way, and none may wait. What takes no place among them passes."""
+    tasks = [await town.held(cell, {"never": True}) for _ in range(SLOTS)]
+    if cell.endpoint.name in (COUNT_TOKENS, TOKENIZE, DETOKENIZE):
+        await town.expect(cell, {}, 200, "", OK)
+    else:
+        await town.expect(cell, {}, 429, "queue_full", ("refused", 429, "queue_full"))
+    await town.leave(*tasks)
+
+
 async def _budget(town: Town, cell: Cell) -> None:
     entry = BudgetEntry(
         budget_id="bud_1", period="day", amount=10, spent=12, resets_at=time.time() + 600, currency="EUR"
@@ -341,16 +361,19 @@ async def _budget(town: Town, cell: Cell) -> None:
 CASES = {
     "ok": _ok, "engine error": _engine_error, "no answer": _no_answer, "death": _death, "client left": _left,
     "client left within": _left_within, "requests": _requests, "tokens": _tokens, "parallel": _parallel, "budget": _budget,
+    "queue": _queue,
 }  # fmt: skip
 
 
 @asynccontextmanager
 async def town(folder: Path, way: str) -> AsyncIterator[Town]:
     async with many(folder) as sites:
+        sites.slots = SLOTS
         sites.models = [
             ModelEntry(name=TINY, created=1, price=PRICE),
             ModelEntry(name=VECTORS, created=2, price=PRICE, embeddings=True),
         ]
         for name, modules in WAYS[way].items():
-            await sites.start(name, *modules, serves=(TINY, VECTORS) if "inference" in modules else ())
+            serves = (TINY, VECTORS) if "inference" in modules else ()
+            await sites.start(name, *modules, serves=serves, queue_length=0)
         yield Town(sites)

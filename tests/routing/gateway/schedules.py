@@ -1,5 +1,8 @@
-"""Random schedules for one gateway process: requests of every kind, clients that leave, engines that die, and a gateway that is
-killed and started anew; an agent ships its records all the while.
+"""Random schedules: requests of every kind, clients that leave, engines that die, and gateways that are killed and started anew; an
+agent ships the records all the while.
+
+`_World` is one gateway with room for all. `_Hops` is an edge and the node with the engines, each a process, with few slots, a short
+queue, a model that answers for the other one, and a key with limits.
 
 `run` gives what happened, as the clients, the engines and the controllers saw it.
 """
@@ -13,17 +16,20 @@ from collections import defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import orjson
 
-from cluster.wire import EnginesFile, to_dict
+from cluster.wire import EnginesFile, LocalEngine, to_dict
+from llmgw_site.lib.config import Config
 from llmgw_site.lib.files import private_folder, write_json
+from routing.domain.snapshot import LimitEntry, ModelEntry, Placed
 from tests.fakes.scripted_engine import ScriptedEngine, Seen
 from tests.processes import fair
+from tests.routing.gateway.nodes import Cluster
 from tests.routing.gateway.process import Process, ready
-from tests.routing.gateway.rig import KEY, TINY, VECTORS, config_for, local_engine, snapshot
+from tests.routing.gateway.rig import KEY, NARROW, TINY, VECTORS, config_for, key_entry, local_engine, snapshot
 from tests.routing.gateway.scripted import until
 from workers.agent.usage import Spool
 
@@ -50,6 +56,7 @@ class Draw:
     script: dict[str, Any]
     leaves_after: int | None
     patience: float
+    limited: bool  # asked with the key that has limits, if there is one
 
     def body(self) -> dict[str, Any]:
         """Where each endpoint has its text stands what the engine shall do."""
@@ -74,6 +81,7 @@ def draw(dice: random.Random, number: int) -> Draw:
         script=script,
         leaves_after=0 if "never" in script else leaves,
         patience=dice.uniform(0.0, 0.3),
+        limited=dice.random() < 0.3,
     )
 
 
@@ -98,6 +106,7 @@ class Ran:
     again: int = 0  # records that came a second time
     log: list[dict[str, Any]] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)  # files of the spool
+    behind: list[str] = field(default_factory=list)  # lines of the spool of the node that answers for the first one
 
 
 class _World:
@@ -106,25 +115,35 @@ class _World:
     def __init__(self, folder: Path, dice: random.Random) -> None:
         self.dice = dice
         self.ran = Ran()
-        self.config = config_for(folder)
-        self.gateway = Process(self.config.data, log=folder / "gateway.log")
         self.engines = [ScriptedEngine(), ScriptedEngine()]
-        private_folder(self.config.snapshot_file.parent)
-        private_folder(self.config.run)
-        self.config.snapshot_file.write_bytes(orjson.dumps(to_dict(snapshot())))
+        self.config, self.behind = self._files(folder)
+        self.gateway = Process(self.config.data, log=folder / "gateway.log")
+        self.gateways = [self.gateway]
+        """The first is asked, and has the records; the last has the engines."""
+
+    def _files(self, folder: Path) -> tuple[Config, Config]:
+        config = config_for(folder)
+        private_folder(config.snapshot_file.parent)
+        private_folder(config.run)
+        config.snapshot_file.write_bytes(orjson.dumps(to_dict(snapshot())))
+        return config, config
 
     def publish(self) -> None:
         ports = [engine.port for engine in self.engines]
         engines = [local_engine(f"rep_1{'b' * n}", TINY, port, slots=64) for n, port in enumerate(ports)]
         engines.append(local_engine("rep_3", VECTORS, ports[0], slots=64))
-        write_json(
-            self.config.engines_file, to_dict(EnginesFile(written_at=self.dice.random(), engines=tuple(engines)))
-        )
+        self.write(*engines)
+
+    def write(self, *engines: LocalEngine) -> None:
+        write_json(self.behind.engines_file, to_dict(EnginesFile(written_at=self.dice.random(), engines=engines)))
 
     async def kill_gateway(self) -> None:
-        self.gateway.end()
-        self.gateway.start()
-        await ready(self.gateway)
+        await self.kill(self.gateway)
+
+    async def kill(self, gateway: Process) -> None:
+        gateway.end()
+        gateway.start()
+        await ready(gateway)
 
     async def kill_engine(self) -> None:
         engine = self.dice.choice(self.engines)
@@ -156,8 +175,13 @@ class _World:
                 pass  # it broke off
             return
 
+    limited: ClassVar[dict[str, str]] = {}
+    """Headers of what is asked with the other key."""
+
     async def _ask(self, http: httpx.AsyncClient, item: Draw, met: Met) -> None:
         headers, count = {"x-request-id": item.name}, 0
+        if item.limited:
+            headers |= self.limited
         async with http.stream("POST", PATHS[item.endpoint], json=item.body(), headers=headers) as answer:
             met.status = answer.status_code
             async for _ in answer.aiter_raw():
@@ -193,15 +217,65 @@ class _World:
         ran.stored[name] = record
 
 
-async def run(folder: Path, *, seed: int, requests: int, kills: int, deaths: int) -> Ran:
-    """`kills` of the gateway and `deaths` of engines among so many requests, at random."""
+class _Hops(_World):
+    """See the module. Nothing is known of one node at the other but what files say: no controller is there."""
+
+    limited: ClassVar[dict[str, str]] = {"authorization": f"Bearer {NARROW.text}"}
+
+    def __init__(self, folder: Path, dice: random.Random) -> None:
+        super().__init__(folder, dice)
+        self.node = Process(self.behind.data, log=folder / "node.log")
+        self.gateways.append(self.node)
+        for gateway in self.gateways:
+            gateway.environ |= {"LLMGW_QUEUE_LENGTH": "3", "LLMGW_QUEUE_WAIT": "0.4", "LLMGW_FALLBACK_AFTER": "0.2",
+                                "LLMGW_NODE_SKIP": "0.5", "LLMGW_CONNECT_TIMEOUT": "2"}  # fmt: skip
+        self.cluster.nodes["node"].address = f"http://127.0.0.1:{self.node.node}"
+        self.cluster.publish()
+
+    def _files(self, folder: Path) -> tuple[Config, Config]:
+        self.cluster = Cluster(folder)
+        nodes = [self.cluster.add("edge", "edge", "router"), self.cluster.add("node", "inference")]
+        placed = {
+            model: tuple(
+                Placed(replica_id=f"rep_{model}_{n}", node_id="node_node", state="ready", slots=1) for n in range(2)
+            )
+            for model in (TINY, "second", VECTORS)
+        }
+        models = tuple(
+            ModelEntry(name=name, created=1, replicas=tuple(item.replica_id for item in places), placed=places,
+                       embeddings=name == VECTORS, fallbacks=("second",) if name == TINY else ())
+            for name, places in placed.items()
+        )  # fmt: skip
+        few = LimitEntry(requests_per_minute=12, tokens_per_minute=9_000, parallel=2)
+        told = snapshot(models=models, keys=(key_entry(KEY, "all"), key_entry(NARROW, "narrow", limit=few)))
+        for node in nodes:
+            write_json(node.config.snapshot_file, to_dict(told))
+        return nodes[0].config, nodes[1].config
+
+    def publish(self) -> None:
+        self.write(
+            *(
+                local_engine(f"rep_{model}_{n}", model, engine.port, slots=1)
+                for model in (TINY, "second", VECTORS)
+                for n, engine in enumerate(self.engines)
+            )
+        )
+
+    async def kill_node(self) -> None:
+        await self.kill(self.node)
+
+
+async def run(folder: Path, *, seed: int, requests: int, kills: int, deaths: int, hops: bool = False) -> Ran:
+    """`kills` of each gateway and `deaths` of engines among so many requests, at random. `hops`: over two gateways."""
     dice = random.Random(seed)
-    world = _World(folder, dice)
+    world = _Hops(folder, dice) if hops else _World(folder, dice)
     ran, gateway = world.ran, world.gateway
     ran.draws = {item.name: item for item in (draw(dice, number) for number in range(requests))}
+    each = [(world.kill_gateway, kills), (world.kill_engine, deaths)]
+    if isinstance(world, _Hops):
+        each.append((world.kill_node, kills))
     blows = sorted(
-        [(at, world.kill_gateway) for at in dice.sample(range(5, requests - 5), kills)]
-        + [(at, world.kill_engine) for at in dice.sample(range(5, requests - 5), deaths)],
+        ((at, blow) for blow, count in each for at in dice.sample(range(5, requests - 5), count)),
         key=lambda blow: blow[0],
     )
     todo, ended, stop = iter(ran.draws.values()), 0, asyncio.Event()
@@ -209,9 +283,10 @@ async def run(folder: Path, *, seed: int, requests: int, kills: int, deaths: int
         for engine in world.engines:
             await stack.enter_async_context(engine)
         world.publish()
-        stack.callback(gateway.end)
-        gateway.start()
-        await ready(gateway)
+        for process in world.gateways:
+            stack.callback(process.end)
+            process.start()
+            await ready(process)
         limits = httpx.Limits(max_keepalive_connections=0)
         headers = {"authorization": f"Bearer {KEY.text}"}
         http = await stack.enter_async_context(
@@ -226,6 +301,8 @@ async def run(folder: Path, *, seed: int, requests: int, kills: int, deaths: int
             for item in todo:
                 await world.client(http, item)
                 ended += 1
+                if ran.met[item.name].status in (429, 502):  # else all of them would be asked while a node is away
+                    await asyncio.sleep(0.3)
 
         async def fate() -> None:
             for at, blow in blows:
@@ -239,14 +316,19 @@ async def run(folder: Path, *, seed: int, requests: int, kills: int, deaths: int
             work.append(group.create_task(fate()))
             await asyncio.wait(work)
             await world.kill_gateway()  # what is open now is closed by the next one
-            assert gateway.child is not None
-            gateway.child.terminate()
-            await until(lambda: gateway.child is not None and gateway.child.poll() is not None, seconds=20)
+            for process in world.gateways:
+                assert process.child is not None
+                process.child.terminate()
+            await until(
+                lambda: all(item.child and item.child.poll() is not None for item in world.gateways), seconds=20
+            )
             stop.set()
             await shipping
     for engine in world.engines:
         for seen in engine.requests:
             ran.seen[seen.headers["x-request-id"]].append(seen)
     ran.log = [json.loads(line) for line in gateway.stderr().splitlines()]
+    if world.behind is not world.config:
+        ran.behind = [line for path in world.behind.usage.glob("*.jsonl") for line in path.read_text().splitlines()]
     ran.left_over = sorted(path.name for path in world.config.usage.glob("spool-*.jsonl"))
     return ran
