@@ -303,7 +303,7 @@ class DemandAnswer:
     state: str
     attempt: float = 0.0  # an attempt is named by its time
     code: str = ""  # why it came to nothing: stable code
-    message: str = ""  # the same for people
+    message: str = ""  # the same for people; of one that goes on, how far it is
 
 
 # --- agent <-> gateway on one node --------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class Stage(StrEnum):
 class Verdict:
     stage: Stage
     code: str = ""  # why it came to nothing
-    message: str = ""
+    message: str = ""  # that; of one that is starting, how far it is
 
     @property
     def over(self) -> bool:
@@ -105,6 +105,22 @@ def verdict(
     if found.code and found.why_at is not None and found.why_at >= attempt:  # 7
         return Verdict(stage=Stage.NOWHERE, code=found.code, message=found.message)
     return Verdict(stage=Stage.WAITING)  # 8
+
+
+def progress(replicas: Iterable[tuple[ReplicaView, ReplicaState]], now: float) -> str:
+    """How far the replica is that is the nearest to being ready, for who waits; empty: none is on its way."""
+    found = [(_FAR[state], -item.state_since, item, state) for item, state in replicas if item.run and state in _FAR]
+    if not found:
+        return ""
+    _, _, item, state = max(found, key=lambda one: one[:2])
+    if state is ReplicaState.STARTING:
+        return f"a replica has been loading its weights for {max(0.0, now - item.state_since):.0f} s"
+    if state is ReplicaState.FETCHING:  # with a code it is why it does not get on, which is for administrators
+        return item.message.rstrip(".") if item.message and not item.code else "its node fetches the weights"
+    return "its node is about to start a replica"
+
+
+_FAR = {ReplicaState.PENDING: 0, ReplicaState.FETCHING: 1, ReplicaState.STARTING: 2}
 
 
 def _stuck(replica: ReplicaView, state: ReplicaState) -> bool:

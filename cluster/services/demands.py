@@ -129,7 +129,11 @@ def _view(row: Model, standing: ModelStanding | None, now: float) -> tuple[Model
 
 
 def _verdict(model: ModelView, found: Found, attempt: float, now: float) -> Verdict:
-    return demand.verdict(model, replicas_now(model.id, now), found, attempt=attempt)
+    replicas = replicas_now(model.id, now)
+    verdict = demand.verdict(model, replicas, found, attempt=attempt)
+    if verdict.stage is Stage.STARTING:
+        return replace(verdict, message=demand.progress(replicas, now))
+    return verdict
 
 
 def _answer(verdict: Verdict, attempt: float) -> DemandAnswer:

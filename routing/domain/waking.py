@@ -75,13 +75,15 @@ def no_controller(name: str) -> Refused:
     )
 
 
-def too_long(name: str, seconds: float) -> Refused:
-    """503 `activation_timeout`."""
+def too_long(name: str, seconds: float, *, far: str = "") -> Refused:
+    """503 `activation_timeout`; `far`: how far it is, where that is known. It goes on."""
+    how = f"It goes on ({far[:_MOST]})" if far else "It may still be loading"
     return Refused(
         Kind.UNAVAILABLE,
         "activation_timeout",
-        f"No replica of the model '{name[:SHOWN_NAME]}' was there, and none has come up within {seconds:g} s. It may still be loading: "
+        f"No replica of the model '{name[:SHOWN_NAME]}' was there, and none has come up within {seconds:g} s. {how}: "
         "ask again in a minute.",
         param="model",
         retry_after=60,
+        extra={"progress": far[:_MOST]} if far else {},
     )

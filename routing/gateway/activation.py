@@ -66,6 +66,7 @@ class _Load:
     task: asyncio.Task[None] | None = None
     attempt: float | None = None
     ready: bool = False
+    far: str = ""  # how far it is, as controllers said last
     heard_at: float = field(default=0.0)  # when a controller last answered, by the loop's time
 
 
@@ -104,7 +105,7 @@ class Activation:
             async with asyncio.timeout_at(until):
                 return await asyncio.shield(load.over)
         except TimeoutError:
-            return too_long(name, patience)
+            return too_long(name, patience, far=load.far)
         finally:
             load.waiting -= 1
             if not load.waiting:
@@ -174,6 +175,7 @@ class Activation:
         load.heard_at = loop.time()
         load.attempt = answer.attempt
         load.ready = answer.state == Stage.READY
+        load.far = answer.message if answer.state == Stage.STARTING else ""
         return came_to_nothing(load.name, state=answer.state, code=answer.code, message=answer.message)
 
     async def _said(self, order: Demand) -> DemandAnswer | None:

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from cluster.domain.demand import AGAIN, NOBODY_AFTER, Found, Stage, at_rest, attempt_for, nobody_waits, verdict
+from cluster.domain.demand import (
+    AGAIN,
+    NOBODY_AFTER,
+    Found,
+    Stage,
+    at_rest,
+    attempt_for,
+    nobody_waits,
+    progress,
+    verdict,
+)
 from cluster.domain.states import ReplicaState
 from cluster.domain.types import Standing
 from tests.cluster.builders import a_model, a_node, a_replica
@@ -46,6 +56,27 @@ def told(
 )
 def test_an_attempt_stands_as_its_nearest_replica_does(states: tuple[str, ...], stage: Stage) -> None:
     assert told(on_demand(), *states).stage is stage
+
+
+@pytest.mark.parametrize(
+    ("replicas", "said"),
+    [
+        ([], ""),
+        ([("ready", {})], ""),
+        ([("starting", {"run": False})], ""),
+        ([("pending", {})], "its node is about to start a replica"),
+        ([("fetching", {"message": "The node has 1 GiB of 4 GiB."})], "The node has 1 GiB of 4 GiB"),
+        ([("fetching", {"code": "x", "message": "http://inside refused"})], "its node fetches the weights"),
+        ([("starting", {"state_since": NOW - 9}), ("fetching", {})], "a replica has been loading its weights for 9 s"),
+        ([("starting", {"state_since": NOW - n}) for n in (2, 30)], "a replica has been loading its weights for 30 s"),
+    ],
+)
+def test_who_waits_is_told_how_far_the_nearest_replica_is(replicas: list[tuple[str, Any]], said: str) -> None:
+    model = on_demand()
+    rows = [
+        (a_replica(model, NODE, state=ReplicaState(state), **more), ReplicaState(state)) for state, more in replicas
+    ]
+    assert progress(rows, NOW) == said
 
 
 def test_a_start_that_failed_says_why() -> None:

@@ -75,9 +75,12 @@ def test_the_first_request_for_a_model_at_rest_wakes_it(
     assert standing.version == 1
     look()
     row = Replica.objects.get()
-    assert ask(attempt=answer.attempt).state == "starting"
+    begun = ask(attempt=answer.attempt)
+    assert (begun.state, begun.message) == ("starting", "its node is about to start a replica")
     machine.heartbeat(report(row, "starting"))
-    assert ask(attempt=answer.attempt).state == "starting"
+    later = ask(attempt=answer.attempt, now=selectors.database_now() + 40)
+    assert later.state == "starting"
+    assert later.message in {f"a replica has been loading its weights for {seconds} s" for seconds in range(40, 50)}
     machine.heartbeat(report(row, "ready", port=1))
     assert ask(attempt=answer.attempt).state == "ready"
 

@@ -239,7 +239,18 @@ async def test_the_window_bounds_the_wait(tmp_path: Path) -> None:
         answer = await front.chat()
         assert time.monotonic() - began >= 0.3
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "activation_timeout")
-        assert "0.3 s" in answer.json()["error"]["message"]
+        assert "0.3 s. It may still be loading" in answer.json()["error"]["message"]
+        await town.idle()
+
+
+async def test_who_waited_in_vain_hears_how_far_it_is_and_that_it_goes_on(tmp_path: Path) -> None:
+    async with resting(tmp_path, activation_timeout=1.5) as (town, front, _, brain):
+        brain.say("starting", message="a replica has been loading its weights for 40 s")
+        answer = await front.chat()
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], answer.headers["retry-after"]) == (503, "activation_timeout", "60")
+        assert "It goes on (a replica has been loading its weights for 40 s): ask again" in error["message"]
+        assert error["progress"] == "a replica has been loading its weights for 40 s"
         await town.idle()
 
 
