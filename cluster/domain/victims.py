@@ -218,7 +218,10 @@ def ground_of(board: Board, ledger: Ledger, asked: Asker, victim: ReplicaView, p
 
 def stuck(board: Board, leaving: ReplicaView, now: float | None) -> bool:
     """Whether one that is told to stop may never leave its room: its node is lost, or it should have ended long ago.
-    Then nobody waits for that, and others are asked. One over several nodes that has lost one of them leaves the others."""
+    Then nobody waits for that, and others are asked. One over several nodes that has lost one of them leaves the others.
+
+    An engine that was told to end is draining, however far it had come; what has none leaves with its node's next word.
+    """
     if board.state(leaving) is ReplicaState.LOST:
         return len(leaving.shares) < 2
     since = leaving.state_since  # 0: not known

@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.domain.board import Board
+from cluster.domain.claims import CLAIM_FOR
 from cluster.domain.plan import Keep, Remember, Remove, Start, Stop
 from cluster.domain.reconcile import reconcile
-from cluster.domain.states import ReplicaState
+from cluster.domain.states import NodeState, ReplicaState
 from cluster.domain.types import (
     Amount,
     ScopeView,
     Standing,
     World,
 )
-from cluster.domain.victims import GRACE, TURN, Ground
+from cluster.domain.victims import GRACE, TURN, Ground, stuck
 from llmgw_site.lib.units import GIB
 from tests.cluster.builders import (
     READY,
@@ -23,10 +25,38 @@ from tests.cluster.builders import (
     a_model,
     a_node,
     a_profile,
+    a_replica,
     applied,
     nodes_work,
 )
 from tests.cluster.crowd import HIGH, LOW, MID, NOW, ORG, OTHER, carded, demand, on, scoped, seek, sized, taken
+
+# --- what leaves
+
+
+@pytest.mark.parametrize(
+    ("state", "since", "node", "shares", "expected"),
+    [
+        (ReplicaState.DRAINING, NOW - CLAIM_FOR, NodeState.ONLINE, 1, True),
+        (ReplicaState.DRAINING, NOW - CLAIM_FOR + 1, NodeState.ONLINE, 1, False),
+        (ReplicaState.DRAINING, 0.0, NodeState.ONLINE, 1, False),  # since when is not known
+        (ReplicaState.STARTING, 1.0, NodeState.ONLINE, 1, False),  # since then it loads; told to stop it was just now
+        (ReplicaState.PENDING, 1.0, NodeState.ONLINE, 1, False),
+        (READY, 1.0, NodeState.ONLINE, 1, False),
+        (ReplicaState.DRAINING, NOW, NodeState.OFFLINE, 1, True),
+        (ReplicaState.DRAINING, NOW, NodeState.OFFLINE, 2, False),  # the other node's room comes
+    ],
+)
+def test_room_that_may_never_come_is_not_waited_for(
+    state: ReplicaState, since: float, node: NodeState, shares: int, expected: bool
+) -> None:
+    model = a_model("m")
+    there = [a_node("one", state=node), a_node("two")]
+    leaving = a_replica(model, there[0], run=False, state=state, state_since=since)
+    leaving = replace(leaving, shares=tuple(replace(leaving.shares[0], node_id=item.id) for item in there[:shares]))
+    board = Board(World(models=(model,), nodes=tuple(there), replicas=(leaving,)))
+    assert stuck(board, leaving, NOW) is expected
+
 
 # --- within a class
 
