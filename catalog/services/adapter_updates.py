@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.db.models import Q
@@ -13,12 +14,12 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from catalog.domain.adapters import WEIGHTS, AdapterFacts, vet
-from catalog.domain.changes import Change, carried, change
+from catalog.domain.changes import Change, carried
 from catalog.domain.facts import ModelFacts, facts_from_dict
 from catalog.domain.manifests import manifest_from_dict
 from catalog.domain.repository import FileSet, Format
 from catalog.models import Adapter, Version
-from catalog.services import adapter_files, adapters, origins, registry
+from catalog.services import adapter_files, adapters, origins
 from catalog.services.origins import Known
 from catalog.services.registry import Seen
 from llmgw_site.lib.errors import Kind, Refused
@@ -51,14 +52,7 @@ def needed(adapter: Adapter) -> Known:
 def look(adapter: Adapter) -> Change:
     """Ask the registry whether an adapter's files changed there, and keep the answer. Raises Refused `origin_unknown`, or as the registry
     refuses; the refusal is kept too."""
-    origin = needed(adapter)
-    try:
-        found = change(origin.manifest, registry.look(origin.repository).card)
-    except Refused as refused:
-        _note(adapter, code=refused.code, message=refused.message)
-        raise
-    _note(adapter, newest=found.commit, changed=list(found.files), code="", message="")
-    return found
+    return origins.asked(needed(adapter), note=partial(_note, adapter))
 
 
 def _note(adapter: Adapter, **values: Any) -> None:

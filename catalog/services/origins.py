@@ -4,9 +4,10 @@ Traced: `tracing`; whether adapters changed: `adapter_updates`."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,13 +183,17 @@ def _format(path: str) -> Format:
 def look(model: Model) -> Change:
     """Ask the registry whether the files of a model changed there, and keep the answer. Raises Refused `origin_unknown`, or as the registry
     refuses; the refusal is kept too."""
-    origin = needed(model)
+    return asked(needed(model), note=partial(_note, model))
+
+
+def asked(origin: Known, *, note: Callable[..., None]) -> Change:
+    """What the registry says of an origin now; `note` keeps it. Raises Refused, which is kept too."""
     try:
         found = change(origin.manifest, registry.look(origin.repository).card)
     except Refused as refused:
-        _note(model, code=refused.code, message=refused.message)
+        note(code=refused.code, message=refused.message)
         raise
-    _note(model, newest=found.commit, changed=list(found.files), code="", message="")
+    note(newest=found.commit, changed=list(found.files), code="", message="")
     return found
 
 

@@ -126,20 +126,28 @@ def plan_it(context: Context) -> Piece:
     known(chosen.offers[0].way.engine, facts)
     projector = projectors[files.first.path]
     urls = {item.name: item.url for item in source.files} if isinstance(source, FromAddresses) else {}
-    every = [*files.files, *([projector] if projector else [])]
-    data = {
-        "name": files.first.path, "format": files.format.value, "quantization": facts.quantization or files.quantization,
-        "first": files.first.path if files.format is Format.GGUF else "", "projector": projector.path if projector else "",
-        "files": [{"path": f.path, "size": f.size, "sha256": f.sha256, "blob": f.blob, "url": urls.get(f.path, "")} for f in every],
-        "facts": facts.as_dict(), "way": way_name(chosen.offers[0].way), "profiles": list(serving.profiles(chosen)),
-    }  # fmt: skip
+    data = planned(files, facts, projector=projector, urls=urls)
+    data |= {"way": way_name(chosen.offers[0].way), "profiles": list(serving.profiles(chosen))}
     _weights_are_the_models(args, data, commit=context.job.found("registry")["commit"])
-    size = sum(item.size for item in every)
+    size = sum(item["size"] for item in data["files"])
     sees = f" with {projector.name}" if projector else ""
     detail = f"{files.first.path}{sees}, {format_bytes(size)}, on {data['way']} ({chosen.offers[0].way.engine})"
     further = [way_name(offer.way) for offer in chosen.offers[1:]]
     detail += f"; else on {', '.join(further)}" if further else ""
     return Piece(done=True, detail=detail, data=data)
+
+
+def planned(
+    files: FileSet, facts: ModelFacts, *, projector: RepoFile | None = None, urls: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What the step `mirror` makes a version of. `urls`: of files that come from plain addresses, by path."""
+    every = [*files.files, *([projector] if projector else [])]
+    return {
+        "name": files.first.path, "format": files.format.value, "quantization": facts.quantization or files.quantization,
+        "first": files.first.path if files.format is Format.GGUF else "", "projector": projector.path if projector else "",
+        "files": [{"path": f.path, "size": f.size, "sha256": f.sha256, "blob": f.blob, "url": (urls or {}).get(f.path, "")} for f in every],
+        "facts": facts.as_dict(),
+    }  # fmt: skip
 
 
 def mirror(context: Context) -> Piece:

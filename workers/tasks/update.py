@@ -7,11 +7,12 @@ come to its good end leaves the model as it was.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from catalog import selectors as catalog
+from catalog.domain.cards import RepoCard
 from catalog.domain.facts import facts_from_dict
-from catalog.domain.repository import Format
 from catalog.services import origins
 from cluster import selectors
 from cluster.domain.rollout import Close, JobView
@@ -48,12 +49,13 @@ def registry(context: Context) -> Piece:
         where = f"{row.repository} at {row.commit[:12]}" if row else "its origin"
         text = f"nothing changed: the files are as they are in {where}"
         return Piece(done=True, detail=text, end=Close(JobState.DONE, "update_not_needed", text))
-    data = {
-        "repository": found.seen.card.id, "commit": found.seen.card.commit, "changed": list(found.changed),
-        "model_id": model.pk, "before": updates.served_now(model),
-    }  # fmt: skip
-    detail = f"{found.seen.card.id} at {found.seen.card.commit[:12]}: {', '.join(found.changed[:5])}"
-    return Piece(done=True, detail=detail, data=data)
+    return newer(found.seen.card, found.changed, model_id=model.pk, before=updates.served_now(model))
+
+
+def newer(card: RepoCard, changed: Sequence[str], **more: Any) -> Piece:
+    """The end of the first step: files that are others there."""
+    data = {"repository": card.id, "commit": card.commit, "changed": list(changed), **more}
+    return Piece(done=True, detail=f"{card.id} at {card.commit[:12]}: {', '.join(changed[:5])}", data=data)
 
 
 @serve_fetched.patient
@@ -65,16 +67,9 @@ def plan(context: Context) -> Piece:
     if found is None:
         text = f"the files of {model.name} went back to what they were while the job ran"
         raise Refused(Kind.CONFLICT, "update_overtaken", text)
-    every = [*found.files.files, *([found.projector] if found.projector else [])]
-    data = {
-        "name": found.files.first.path, "format": found.files.format.value,
-        "quantization": found.facts.quantization or found.files.quantization,
-        "first": found.files.first.path if found.files.format is Format.GGUF else "",
-        "projector": found.projector.path if found.projector else "",
-        "files": [{"path": f.path, "size": f.size, "sha256": f.sha256, "blob": f.blob, "url": ""} for f in every],
-        "facts": found.facts.as_dict(),
-    }  # fmt: skip
-    return Piece(done=True, detail=f"{found.files.first.path}, {format_bytes(sum(f.size for f in every))}", data=data)
+    data = serve_fetched.planned(found.files, found.facts, projector=found.projector)
+    size = sum(item["size"] for item in data["files"])
+    return Piece(done=True, detail=f"{found.files.first.path}, {format_bytes(size)}", data=data)
 
 
 def mirror(context: Context) -> Piece:

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from catalog import selectors as catalog
-from catalog.domain.repository import Format
 from catalog.services import adapter_updates
 from cluster.domain.rollout import Close, JobView
 from cluster.domain.states import JobState, StepState
@@ -17,7 +16,7 @@ from llmgw_site.lib.units import format_bytes
 from workers.jobs import Context, Piece
 from workers.jobs import Kind as JobKind
 from workers.tasks import serve_fetched
-from workers.tasks.update import came_to, replacing
+from workers.tasks.update import came_to, newer, replacing
 
 
 @serve_fetched.patient
@@ -29,12 +28,7 @@ def registry(context: Context) -> Piece:
         origin = adapter_updates.needed(adapter)
         text = f"nothing changed: the file is as it is in {origin.repository} at {origin.commit[:12]}"
         return Piece(done=True, detail=text, end=Close(JobState.DONE, "update_not_needed", text))
-    data = {
-        "repository": found.seen.card.id, "commit": found.seen.card.commit, "changed": list(found.changed),
-        "before": updates.adapter_now(adapter),
-    }  # fmt: skip
-    detail = f"{found.seen.card.id} at {found.seen.card.commit[:12]}: {', '.join(found.changed[:5])}"
-    return Piece(done=True, detail=detail, data=data)
+    return newer(found.seen.card, found.changed, before=updates.adapter_now(adapter))
 
 
 @serve_fetched.patient
@@ -46,12 +40,7 @@ def plan(context: Context) -> Piece:
     if found is None:
         text = f"the file of {adapter.name} went back to what it was while the job ran"
         raise Refused(Kind.CONFLICT, "update_overtaken", text)
-    data = {
-        "name": found.files.first.path, "format": found.files.format.value, "quantization": found.files.quantization, "projector": "",
-        "first": found.files.first.path if found.files.format is Format.GGUF else "",
-        "files": [{"path": f.path, "size": f.size, "sha256": f.sha256, "blob": f.blob, "url": ""} for f in found.files.files],
-        "facts": found.as_version.as_dict(), "adapter": found.facts.as_dict(),
-    }  # fmt: skip
+    data = {**serve_fetched.planned(found.files, found.as_version), "adapter": found.facts.as_dict()}
     detail = f"{found.files.first.path}, {format_bytes(found.files.size)}, rank {found.facts.rank}"
     return Piece(done=True, detail=detail, data=data)
 
