@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -18,6 +20,8 @@ from cluster.models import ClusterIdentity, Node, Replica
 from cluster.selectors import database_now, statuses, world
 from cluster.services import apply, identity, nodes
 from cluster.wire import CardReport, EngineBuild, Hardware, Heartbeat, ReplicaReport
+from llmgw_site.console import oidc
+from tests.fakes.oidc import CLIENT, SECRET, Provider, running
 
 GIB = 1 << 30
 Person = Callable[..., Client]
@@ -125,3 +129,24 @@ def cluster(db: None) -> Cluster:
     team = scopes.create_team(actor="test", organisation=organisation, name="default")
     scopes.create_project(actor="test", team=team, name="default")
     return Cluster()
+
+
+@pytest.fixture(scope="module")
+def oidc_server() -> Iterator[Provider]:
+    with running() as it:
+        yield it
+
+
+@pytest.fixture
+def provider(oidc_server: Provider, settings: Any) -> Provider:
+    """The one that the console signs people in by, as new: nobody has asked it yet, and nothing is wrong with it."""
+    it = oidc_server
+    it.faults, it.in_id_token, it.seen, it.method = {}, True, [], "client_secret_basic"
+    it.person = {"sub": "s-1", "preferred_username": "ann", "email": "ann@example.com", "groups": ["admins"]}
+    settings.CONFIG = replace(
+        settings.CONFIG, oidc_issuer=it.issuer, oidc_client_id=CLIENT, oidc_client_secret=SECRET, oidc_name="Acme",
+        oidc_roles=(("admins", "admin", ""), ("search", "operator", "team:team of main"), ("lost", "viewer", "team:nowhere")),
+        oidc_username_claim="preferred_username", oidc_roles_claim="groups",
+    )  # fmt: skip
+    oidc._provider.cache_clear()
+    return it

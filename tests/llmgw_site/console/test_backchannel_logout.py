@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,31 +17,13 @@ from django.utils import timezone
 from catalog.models import Event, LogoutToken, ProviderSession
 from catalog.services import identities
 from llmgw_site.console import oidc
-from tests.fakes.oidc import CLIENT, SECRET, Provider, running
+from tests.fakes.oidc import CLIENT, Provider
 from tests.llmgw_site.console.test_oidc import sign_in
 from tests.rows import a_user
 
 pytestmark = pytest.mark.django_db
 PATH = "/admin/oidc/backchannel-logout"
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Provider]:
-    with running() as it:
-        yield it
-
-
-@pytest.fixture
-def provider(shared: Provider, settings: Any) -> Provider:
-    shared.faults, shared.seen = {"claims": {"sid": "p-1"}}, []
-    shared.person = {"sub": "s-1", "preferred_username": "ann", "email": "", "groups": ["admins"]}
-    settings.CONFIG = replace(
-        settings.CONFIG, oidc_issuer=shared.issuer, oidc_client_id=CLIENT, oidc_client_secret=SECRET,
-        oidc_roles=(("admins", "admin", ""),), oidc_username_claim="preferred_username", oidc_roles_claim="groups",
-    )  # fmt: skip
-    oidc._provider.cache_clear()
-    return shared
 
 
 def came(provider: Provider, sid: str | None, subject: str = "s-1") -> Client:
@@ -59,6 +40,13 @@ def tell(token: str) -> Any:
     answer = Client(enforce_csrf_checks=True).post(PATH, {"logout_token": token})
     assert answer["Cache-Control"] == "no-store"
     return answer
+
+
+def of_a_stranger(provider: Provider) -> str:
+    """A token that names a key which the provider does not have."""
+    _, _, rest = provider.logout_token(sub="s-1").partition(".")
+    head = base64.urlsafe_b64encode(json.dumps({"alg": "RS256", "kid": "unknown"}).encode()).decode().rstrip("=")
+    return f"{head}.{rest}"
 
 
 def signed_in(client: Client) -> bool:
@@ -234,10 +222,8 @@ def test_keys_that_strangers_name_are_not_asked_for_each_time(provider: Provider
     """Anybody may send a token: it makes no requests to the provider. A new key of the provider is soon found all the same."""
     came(provider, "p-1")
     assert provider.seen.count("/jwks") == 1
-    _, _, rest = provider.logout_token(sub="s-1").partition(".")
-    unknown = base64.urlsafe_b64encode(json.dumps({"alg": "RS256", "kid": "unknown"}).encode()).decode().rstrip("=")
     for _ in range(5):
-        assert tell(f"{unknown}.{rest}").status_code == 400
+        assert tell(of_a_stranger(provider)).status_code == 400
     assert provider.seen.count("/jwks") == 1
     provider.rotate()
     monkeypatch.setattr("llmgw_site.lib.oidc.PATIENCE", 0.0)
@@ -252,10 +238,8 @@ def test_where_keys_cannot_be_had_strangers_begin_one_look_for_them_at_most(prov
     assert it is not None
     it._keys_at -= 60
     provider.faults["jwks"] = 503
-    _, _, rest = provider.logout_token(sub="s-1").partition(".")
-    unknown = base64.urlsafe_b64encode(json.dumps({"alg": "RS256", "kid": "unknown"}).encode()).decode().rstrip("=")
     for _ in range(5):
-        assert tell(f"{unknown}.{rest}").status_code == 400
+        assert tell(of_a_stranger(provider)).status_code == 400
     assert provider.seen.count("/jwks") == 2
     assert tell(provider.logout_token(sub="s-1")).status_code == 200, "the keys of before are still good"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,29 +17,10 @@ from django.utils import timezone
 from catalog.models import Event, Identity, RoleGrant
 from catalog.services import roles, tokens
 from llmgw_site.console import oidc
-from tests.fakes.oidc import CLIENT, SECRET, Provider, running
+from tests.fakes.oidc import CLIENT, SECRET, Provider
 from tests.rows import ACTOR, a_project, a_user
 
 pytestmark = pytest.mark.django_db
-ROLES = (("admins", "admin", ""), ("search", "operator", "team:team of main"), ("lost", "viewer", "team:nowhere"))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Provider]:
-    with running() as it:
-        yield it
-
-
-@pytest.fixture
-def provider(shared: Provider, settings: Any) -> Provider:
-    shared.faults, shared.in_id_token, shared.seen, shared.method = {}, True, [], "client_secret_basic"
-    shared.person = {"sub": "s-1", "preferred_username": "ann", "email": "ann@example.com", "groups": ["admins"]}
-    settings.CONFIG = replace(
-        settings.CONFIG, oidc_issuer=shared.issuer, oidc_client_id=CLIENT, oidc_client_secret=SECRET, oidc_roles=ROLES,
-        oidc_name="Acme", oidc_username_claim="preferred_username", oidc_roles_claim="groups",
-    )  # fmt: skip
-    oidc._provider.cache_clear()
-    return shared
 
 
 def leave(client: Client, wanted: str = "") -> str:
