@@ -48,8 +48,8 @@ class Blows:
     latest: float = 0.9
 
 
-def served_under(blows: Blows, up: Stack, hub: Hub, folder: Path, *, name: str, seed: int) -> None:
-    """Serve a model of a new repository: the job ends as if nothing had been, and little was fetched twice."""
+def served_under(blows: Blows, up: Stack, hub: Hub, folder: Path, *, name: str, seed: int) -> dict[str, Any]:
+    """Serve a model of a new repository: the job, which ends as if nothing had been, and little was fetched twice."""
     dice = random.Random(seed)
     source = folder / f"{name}-F16.gguf"
     sha256 = padded(source, blows.size, dice)
@@ -68,7 +68,6 @@ def served_under(blows: Blows, up: Stack, hub: Hub, folder: Path, *, name: str, 
     done = wait_for(partial(_ended, up, job["id"]), seconds=fair(300), what=f"the job: {up.tail()}", every=0.2)
     assert done is not None
     assert done["state"] == "done", done
-    assert done["result"]["answer"].strip() == tiny.TEXT
     assert all(row["whole"] for row in up.api().get("mirror"))
     (path,) = _of_version(up, f"{name}-F16.gguf*")  # and no part and no map beside it
     assert path.name == source.name
@@ -82,6 +81,7 @@ def served_under(blows: Blows, up: Stack, hub: Hub, folder: Path, *, name: str, 
     what = f"the stack to be whole: {up.tail()}"
     wait_for(lambda: up.services() == set(SERVICES), seconds=fair(30), what=what, every=0.2)
     wait_for(lambda: up.answers(name), seconds=fair(30), what=f"{what} to answer", every=0.2)
+    return done
 
 
 def _of_version(up: Stack, name: str) -> list[Path]:

@@ -60,6 +60,7 @@ def test_a_revoked_key_is_refused_within_seconds(stack: Stack) -> None:
     wait_for(lambda: stack.chat(key=made["key"]).status_code == 200, what="the new key to open", every=0.1)
     stack.api().delete(f"keys/{made['id']}")
     wait_for(lambda: stack.chat(key=made["key"]).status_code == 401, what="the revoked key to be refused", every=0.1)
+    assert error_of(stack.chat(key=made["key"]))["code"] == "invalid_api_key"
 
 
 def test_a_model_outside_the_allowlist_is_no_different_from_one_that_is_not_there(stack: Stack) -> None:

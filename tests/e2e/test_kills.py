@@ -57,8 +57,10 @@ def _engines_written_at(stack: Stack) -> float:
 
 
 def test_a_killed_gateway_is_back_within_5_seconds(stack: Stack) -> None:
+    before = stack.pid("gateway")
     stack.kill("gateway")
     wait_for(stack.answers, seconds=fair(5), what=f"an answer: {stack.tail()}", every=0.05)
+    assert stack.pid("gateway") not in (None, before)
 
 
 def test_chats_go_on_while_web_is_dead_and_it_is_back_within_5_seconds(stack: Stack) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny
 from tests.e2e.fetch_kills import Blows, served_under
 from tests.hub.app import Hub
 from tests.hub.serve import running
@@ -51,4 +52,5 @@ def test_twenty_kills_in_a_fetch_cost_the_segments_that_were_on_their_way(
     caplog.set_level(logging.INFO, logger="tests.e2e.fetch_kills")
     seed = random.randrange(1 << 30)
     logging.getLogger("tests.e2e.fetch_kills").info("seed %d", seed)
-    served_under(TWENTY, up, hub, tmp_path, name="large", seed=seed)
+    job = served_under(TWENTY, up, hub, tmp_path, name="large", seed=seed)
+    assert job["result"]["answer"].strip() == tiny.TEXT

@@ -139,7 +139,8 @@ def test_a_model_in_parts_becomes_an_answer(up: Stack) -> None:
 def test_kills_in_a_fetch_cost_the_segments_that_were_on_their_way(up: Stack, hub: Hub, tmp_path: Path) -> None:
     """The short form of test_kills_in_a_fetch.py: of worker and mirror; tests/workers/agent/test_fetch_kills.py kills agents."""
     blows = Blows(size=50 * 10**6, kills=2, services=("worker", "gateway"), latest=0.6)
-    served_under(blows, up, hub, tmp_path, name="large", seed=random.randrange(1 << 30))
+    job = served_under(blows, up, hub, tmp_path, name="large", seed=random.randrange(1 << 30))
+    assert job["result"]["answer"].strip() == tiny.TEXT
     up.remove_model("large")
 
 

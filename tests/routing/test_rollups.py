@@ -158,6 +158,7 @@ def test_records_of_before_the_sums_are_added_up_when_these_are_made() -> None:
     services.store_usage(node_id="n", records=batch)
     UsageDay.objects.all().delete()
     import_module("routing.migrations.0005_rollups").fill(apps, None)
+    assert sum(row.requests for row in UsageDay.objects.all()) == len(batch)
     agree()
 
 

@@ -6,8 +6,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,6 +17,8 @@ from tests.cluster.harness.node import CONTROLLER, NODE_PORT
 from tests.cluster.harness.stores import frozen
 from tests.cluster.live.test_chat import an_id
 from tests.processes import fair, wait_for
+
+Standing = tuple[list[tuple[Any, ...]], dict[str, list[int]]]
 
 
 def placed(cluster: Cluster) -> list[tuple[Any, ...]]:
@@ -69,16 +69,19 @@ def test_nodes_serve_on_without_any_controller_and_no_usage_is_lost(cluster: Clu
 def test_f05_a_controller_that_was_stopped_for_longer_than_offline_declares_nobody_dead(
     cluster: Cluster, services: tuple[str, ...]
 ) -> None:
-    with _nobody_worse(cluster):
-        cluster["c1"].freeze(*services)
-        _answers_for(cluster, OFFLINE + 2)
-        cluster["c1"].thaw()
+    before = _standing(cluster)
+    cluster["c1"].freeze(*services)
+    _answers_for(cluster, OFFLINE + 2)
+    cluster["c1"].thaw()
+    assert _after(cluster) == before
 
 
 @pytest.mark.prove
 def test_f05_a_database_that_stalled_for_longer_than_offline_lets_nobody_be_declared_dead(cluster: Cluster) -> None:
-    with _nobody_worse(cluster), frozen(cluster.stores["DATABASE_URL"]):
+    before = _standing(cluster)
+    with frozen(cluster.stores["DATABASE_URL"]):
         _answers_for(cluster, OFFLINE + 2)
+    assert _after(cluster) == before
 
 
 @pytest.mark.prove
@@ -87,9 +90,11 @@ def test_f05_a_table_that_is_locked_for_longer_than_offline_lets_nobody_be_decla
     cluster: Cluster, mode: str
 ) -> None:
     """EXCLUSIVE: rows are read and none can be written."""
-    with _nobody_worse(cluster), psycopg.connect(cluster.stores["DATABASE_URL"]) as link:
+    before = _standing(cluster)
+    with psycopg.connect(cluster.stores["DATABASE_URL"]) as link:
         link.execute(f"LOCK TABLE cluster_node IN {mode} MODE")
         _answers_for(cluster, OFFLINE + 2)
+    assert _after(cluster) == before
 
 
 @pytest.mark.prove
@@ -100,14 +105,15 @@ def test_f05_a_minute_of_standstill_at_a_sixth_of_the_default_times_declares_nob
 ) -> None:
     usual = _rhythm(cluster, heartbeat=5, stale=15, offline=50)
     try:
-        with _nobody_worse(cluster, seconds=70):
-            if what == "database":
-                with frozen(cluster.stores["DATABASE_URL"]):
-                    _answers_for(cluster, 60)
-            else:
-                cluster["c1"].freeze(*what.split("+"))
+        before = _standing(cluster)
+        if what == "database":
+            with frozen(cluster.stores["DATABASE_URL"]):
                 _answers_for(cluster, 60)
-                cluster["c1"].thaw()
+        else:
+            cluster["c1"].freeze(*what.split("+"))
+            _answers_for(cluster, 60)
+            cluster["c1"].thaw()
+        assert _after(cluster, seconds=70) == before
     finally:
         cluster["c1"].restart("web", "worker", **usual)
 
@@ -121,14 +127,15 @@ def _rhythm(cluster: Cluster, *, heartbeat: int, stale: int, offline: int, node:
     return usual
 
 
-@contextmanager
-def _nobody_worse(cluster: Cluster, *, seconds: float = STALE) -> Iterator[None]:
-    """After whatever happens inside no node is offline, no replica was placed anew, no engine started anew."""
-    before, engines = placed(cluster), _engines(cluster)
-    yield
+def _standing(cluster: Cluster) -> Standing:
+    """Where replicas are placed, and which engines run: what may not change while a controller stands still."""
+    return placed(cluster), {name: cluster[name].engines(MODEL) for name in ("i1", "i2", "i3")}
+
+
+def _after(cluster: Cluster, *, seconds: float = STALE) -> Standing:
+    """The same after so long a time in which no node was said to be offline."""
     _nobody_offline(cluster, seconds=seconds)
-    assert placed(cluster) == before
-    assert _engines(cluster) == engines
+    return _standing(cluster)
 
 
 def _answers_for(cluster: Cluster, seconds: float) -> None:
@@ -137,10 +144,6 @@ def _answers_for(cluster: Cluster, seconds: float) -> None:
     while time.monotonic() < until:
         assert cluster.outcome() == "200"
         time.sleep(0.3)
-
-
-def _engines(cluster: Cluster) -> dict[str, list[int]]:
-    return {name: cluster[name].engines(MODEL) for name in ("i1", "i2", "i3")}
 
 
 def _nobody_offline(cluster: Cluster, *, seconds: float) -> None:

@@ -157,4 +157,4 @@ def test_a_model_that_is_not_wanted_leaves_no_part_behind(cluster: Three) -> Non
     wait_for(lambda: not parts(cluster), seconds=fair(30), what="both parts to end", every=0.2)
     wait_for(lambda: not cluster.replicas("wide"), seconds=fair(30), what="the replica to go", every=0.2)
     cluster.api().post(f"models/{model['id']}/enable")
-    serves(cluster)
+    assert [item["state"] for item in serves(cluster)["parts"]] == ["ready", "ready"]

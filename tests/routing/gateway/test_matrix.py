@@ -48,6 +48,7 @@ async def test_every_endpoint_ends_in_every_way_and_is_recorded_once_each_time(
     async with town(tmp_path, way) as it:
         for case in CASES:
             await it.play(cell, case)
+        assert it.cases == len(CASES)
 
 
 @pytest.mark.parametrize("anthropic", [False, True], ids=["openai", "anthropic"])

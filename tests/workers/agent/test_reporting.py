@@ -111,6 +111,7 @@ async def test_f24_what_the_gateway_says_of_itself_is_told_at_once_and_gone_with
     await until(told)
     third = await says()
     await until(lambda: not told())
+    assert bench.agent.gateway_problems == ()
     second.close()
     third.close()
 
