@@ -23,10 +23,10 @@ from routing.domain.snapshot import PriceEntry
 from routing.domain.sse import COMMENT
 from routing.domain.tenancy import Holder
 from routing.gateway.callers import Caller
+from routing.gateway.direct import DirectWriter, answer_whole, send_interim
 from routing.gateway.errors import Headers, render
 from routing.gateway.headers import request_id
 from routing.gateway.limiter import Reservation
-from routing.gateway.protocol import DirectWriter, answer_whole, send_interim
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -21,11 +21,11 @@ from routing.domain.outgoing import Outgoing
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
 from routing.domain.several import Tally, Told
+from routing.gateway.direct import DirectWriter, direct_writer
 from routing.gateway.errors import JSON
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
 from routing.gateway.inflate import plain
-from routing.gateway.protocol import DirectWriter, direct_writer
 from routing.gateway.speech import Speech
 from routing.gateway.upload import payload
 from routing.gateway.upstream import Broken, Response, Target, Upstream, UpstreamError

@@ -3,6 +3,8 @@
     over what                                       answer
     head bytes (request line and headers)           431 headers_too_large
     time from a head's first byte to its last       408 headers_too_slow
+    what is no body behind the head (chunk          431 headers_too_large
+    extensions, trailers)
     Content-Length                                  413 body_too_large   before a byte of the body is read
     pause between two pieces of a body              408 body_too_slow
     what is no HTTP/1.1                             400 invalid_http
@@ -11,6 +13,7 @@
     idle between requests, or before the first      the connection is closed, unless a request has come and lies unread
     write buffer that the client does not read      the connection is dropped
 
+Trailers are not read, and no protocol but websockets is changed to: who offers one is answered by HTTP/1.1, body and all.
 Nothing bounds how long an answer may stream. A refusal is an OpenAI-shaped JSON object with `connection: close`; where
 an earlier answer is still under way on the connection, that one is finished and the connection closed after it.
 
@@ -31,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.config import Config
@@ -40,10 +43,10 @@ from llmgw_site.lib.logs import event
 from routing.domain.endpoints import PATHS, shape_of
 from routing.gateway.answers import last_answer
 from routing.gateway.certificates import peer_certificate
+from routing.gateway.direct import CYCLE
 
 log = logging.getLogger(__name__)
 
-_CYCLE = "llmgw.cycle"
 PEER = "llmgw.peer"
 """Where the scope's `state` has the certificate that the other side showed, if this is TLS and it showed one."""
 _LINGER = 1.0
@@ -52,7 +55,6 @@ _LATE = 1.0
 """Seconds that the event loop gets to read what lies in the socket of a connection whose idle time is over."""
 PIPELINED = 64
 """Requests that may wait for the answers before them. Each costs kilobytes, and one read of the socket holds thousands."""
-_BODILESS = frozenset((204, 304))
 _PROGRESS = 64 * 1024
 """Bytes that a slow reader has to take within the write timeout to be given another one."""
 
@@ -98,6 +100,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._head_size = 0  # of a head that did not come in one read
         self._head_may_be_long = False
+        self._beside = 0  # bytes since the head, or since the last byte of the body
+        self._plain = b""  # the head that is being read, without the protocol that it offers
+        self._running: RequestResponseCycle | None = None  # of the requests that came, the one that is answered
         self._unwanted = 0  # body bytes that came after the answer
         self._refused = False
         self._due = 0.0  # when the client is too slow; 0: it is not its turn
@@ -126,6 +131,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        cycle = self._running
+        if cycle is not None and cycle is not self.cycle and not cycle.response_complete:
+            cycle.disconnected = True  # uvicorn tells only the request that came last
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
@@ -139,15 +148,21 @@ class BoundedProtocol(HttpToolsProtocol):
         was_in_head, was_in_body, cycle = self._in_head, self._in_body, self.cycle
         size = self._head_size + len(data)
         self._head_may_be_long = size > self.bounds.head_bytes or (was_in_head and self._head_may_be_long)
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._refuse(error.__context__ if isinstance(error.__context__, Refused) else _NO_HTTP)
-            return
-        except httptools.HttpParserUpgrade:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
+        self._beside += len(data)
+        rest = data
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                break
+            except httptools.HttpParserError as error:
+                self._refuse(error.__context__ if isinstance(error.__context__, Refused) else _NO_HTTP)
                 return
+            except httptools.HttpParserUpgrade as error:
+                if self._should_upgrade():
+                    self.handle_websocket_upgrade()
+                    return
+                rest = self._plain + rest[error.args[0] :]
+                self._plain = b""
         if self._in_head:
             if not was_in_head:
                 self._due = now + self.bounds.head_time
@@ -164,6 +179,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 if self._unwanted > self.bounds.body_bytes:
                     self.transport.abort()
                     return
+            elif self._beside > self.bounds.head_bytes:
+                self._refuse(self._head_too_large())
+                return
         elif self.cycle is not None and not self.cycle.response_complete:
             self._due = 0.0  # our turn
             return
@@ -171,6 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """uvicorn's, less the callback at the task's end, which would cost a round of the event loop."""
+        self._running = cycle
         self.tasks.add(self.loop.create_task(self._answered(cycle, app)))
 
     async def _answered(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -200,15 +219,39 @@ class BoundedProtocol(HttpToolsProtocol):
                 )
         if len(self.pipeline) >= PIPELINED:
             raise _PIPELINED
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            self._plain = self._without_upgrade()
+            if self._plain:
+                return
         super().on_headers_complete()
         # weakly: the cycle holds the scope, and a ring would lie in memory until the collector's rarest round
-        if self.cycle is not None:  # else it asks for a websocket
-            self.scope[_CYCLE] = weakref.ref(self.cycle)  # type: ignore[literal-required]
+        if not self.parser.should_upgrade():  # else it asks for a websocket
+            self.scope[CYCLE] = weakref.ref(self.cycle)  # type: ignore[literal-required]
+            self.headers = []  # trailers go here, and so nowhere (RFC 9110 §6.5.1)
         self._in_head = False
         self._in_body = True
-        self._head_size = self._unwanted = 0
+        self._head_size = self._unwanted = self._beside = 0
+
+    def _without_upgrade(self) -> bytes:
+        """The head that was read, without its Upgrade, for the parser to read anew; empty where there is none (CONNECT).
+
+        RFC 9110 §7.8: an offer may be ignored, and the request is as any other. But the parser ends it with its head, so that
+        its body would be lost, or be taken for requests that who sent it to a proxy before us has made up. Java's client
+        offers h2c with the first request of each connection.
+        """
+        kept = [item for item in self.headers if item[0] != b"upgrade"]
+        if len(kept) == len(self.headers):
+            return b""
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        return b"".join([line, *[b"%b: %b\r\n" % item for item in kept], b"\r\n"])
+
+    def on_body(self, body: bytes) -> None:
+        self._beside = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._plain:
+            return
         self._in_body = False
         super().on_message_complete()
 
@@ -341,84 +384,6 @@ class BoundedProtocol(HttpToolsProtocol):
         poll = select.poll()
         poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
-
-
-class DirectWriter:
-    """Writes pieces of a started, chunked answer to the client without a coroutine. Call `direct_writer` for one."""
-
-    __slots__ = ("_cycle", "drain")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self.drain = cycle.flow.drain
-
-    @property
-    def disconnected(self) -> bool:
-        return self._cycle.disconnected
-
-    @property
-    def full(self) -> bool:
-        """The client has not read what is buffered: await `drain`."""
-        return self._cycle.flow.write_paused
-
-    def write(self, piece: bytes) -> bool:
-        """False: await `drain` before the next one. What a client that is gone is sent goes nowhere."""
-        cycle = self._cycle
-        if not cycle.disconnected:
-            cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-        return not cycle.flow.write_paused
-
-
-def cycle_of(scope: Any) -> Any:
-    """uvicorn's side of this request while it runs; None under another server."""
-    cycle = scope.get(_CYCLE)
-    return None if cycle is None else cycle()
-
-
-def answer_whole(scope: Any, send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
-    """Write head and body at once, which ends the answer: uvicorn's `send` writes them apart, a packet each, and looks at
-    each header three times. `headers` are lower-case and hold the body's length.
-
-    False, and nothing is done, where that is not all there is to it:
-
-    1. another server's request, or somebody changes on the way what is sent
-    2. an answer that has begun, to a client that is gone or does not read, or is its connection's last one
-    3. statuses and methods without a body, and headers that are none: uvicorn knows what to do
-    """
-    cycle = cycle_of(scope)
-    if cycle is None or send != cycle.send:  # 1
-        return False
-    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:  # 2
-        return False
-    head = b"".join(
-        [STATUS_LINE[status], *[b"%b: %b\r\n" % item for item in (*cycle.default_headers, *headers)], b"\r\n"]
-    )
-    lines = len(cycle.default_headers) + len(headers) + 2
-    if status in _BODILESS or scope["method"] == "HEAD":  # 3
-        return False
-    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:  # 3
-        return False
-    cycle.response_started = cycle.response_complete = True
-    cycle.waiting_for_100_continue = False
-    cycle.transport.write(head + body)
-    cycle.message_event.set()
-    cycle.on_response()
-    return True
-
-
-def send_interim(scope: Any) -> None:
-    """An interim answer (RFC 9110 §15.2; 102, RFC 2518 §10.1), before the answer: the request is being worked at."""
-    cycle = cycle_of(scope)
-    if cycle is not None and not cycle.response_started and not cycle.disconnected:
-        cycle.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
-
-
-def direct_writer(scope: Any) -> DirectWriter | None:
-    """For an answer that has started; None under another server, or where the answer is not chunked."""
-    cycle = cycle_of(scope)
-    if cycle is None or not cycle.chunked_encoding or scope["method"] == "HEAD":
-        return None
-    return DirectWriter(cycle)
 
 
 def protocol_class(config: Config) -> type[BoundedProtocol]:

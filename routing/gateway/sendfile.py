@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from llmgw_site.lib.units import KIB, MIB
-from routing.gateway.protocol import cycle_of
+from routing.gateway.direct import cycle_of
 
 THREADS = 4
 TURN = 0.1

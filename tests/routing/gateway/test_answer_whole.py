@@ -1,4 +1,4 @@
-"""routing.gateway.protocol.answer_whole: one write for an answer that is at hand, past uvicorn's own `send`."""
+"""routing.gateway.direct.answer_whole: one write for an answer that is at hand, past uvicorn's own `send`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from routing.gateway.protocol import answer_whole, cycle_of
+from routing.gateway.direct import answer_whole, cycle_of
 from tests.routing.gateway.listening import configured, listening
 from tests.routing.gateway.scripted import connected
 
