@@ -5,16 +5,12 @@ Real: `llmgw up`, its engines, the fetching over HTTP from the small hub. Each f
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.e2e.test_update import job
+from tests.e2e.test_update import Traffic, job
 from tests.hub.repos import Repo
 from tests.hub.serve import running
 from tests.processes import fair, wait_for
@@ -26,31 +22,14 @@ NAME, ADAPTER, REPO = "base", "calm", "org/calm-LoRA"
 PLAIN, OLD, NEW = "The model itself says this.", "One calm adapter whispers it.", "Its newer file hums along."
 
 
-class Traffic:
+class ByBothNames(Traffic):
     """Clients that ask for the adapter and for its model in turn. `answers`: how often which text came."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.failed: list[str] = []
-        self.answers: Counter[str] = Counter()
-        self._stack, self._over = stack, threading.Event()
-        self._threads = [threading.Thread(target=self._client) for _ in range(3)]
-
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            for thread in self._threads:
-                thread.join()
 
     def more(self, text: str) -> None:
         count = self.answers[text]
         wait_for(lambda: self.answers[text] > count + 10, seconds=fair(60), what=f"answers {text!r}")
 
-    def _client(self) -> None:
+    def _client(self, stream: bool) -> None:
         while not self._over.is_set():
             for name, wanted in ((ADAPTER, (OLD, NEW)), (NAME, (PLAIN,))):
                 try:
@@ -85,7 +64,7 @@ def test_an_adapters_update_refusal_and_rollback_under_traffic_with_no_failed_re
         wait_for(
             lambda: stack.chat(model=ADAPTER, max_tokens=40).status_code == 200, seconds=fair(90), what="the adapter"
         )
-        traffic = Traffic(stack)
+        traffic = ByBothNames(stack, clients=3)
         with traffic.flowing():
             traffic.more(OLD)
             repo.commit({"calm.gguf": (tmp_path / "base.gguf").read_bytes()})
