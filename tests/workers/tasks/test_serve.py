@@ -17,9 +17,9 @@ from cluster.services import jobs as rows
 from cluster.wire import WeightsReport
 from tests import tiny
 from tests.cluster.rows import Machine, report, tick
-from workers import jobs, smoke
+from tests.workers.tasks.site import run, step
+from workers import smoke
 from workers.tasks import serve
-from workers.tasks.advance import KINDS
 
 pytestmark = pytest.mark.django_db
 
@@ -32,16 +32,6 @@ def gguf() -> Path:
 def opened(**args: Any) -> Job:
     args = {"name": "m", **args}
     return rows.open(kind="serve", subject=args["name"], args=args, actor="user:x")
-
-
-def run(job: Job) -> Job:
-    jobs.run(job.id, KINDS)
-    job.refresh_from_db()
-    return job
-
-
-def step(job: Job, name: str) -> JobStep:
-    return JobStep.objects.get(job=job, name=name)
 
 
 def test_weights_become_a_model_with_a_profile_and_the_job_waits_for_a_replica(gguf: Path) -> None:

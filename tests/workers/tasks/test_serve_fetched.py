@@ -30,6 +30,7 @@ from tests.hub.repos import Repo
 from tests.rows import a_model
 from tests.tiny import tiny_gguf
 from tests.tiny_vision import projector_bytes
+from tests.workers.tasks.site import run, step
 from workers import jobs
 from workers.tasks import serve, serve_fetched, sweep
 from workers.tasks.advance import KINDS
@@ -44,16 +45,6 @@ WITH_CARDS = replace(
 def opened(source: str = "org/tiny-GGUF", **args: Any) -> Job:
     args = {"name": "m", "source": [source], **args}
     return rows.open(kind="serve", subject=args["name"], args=args, actor="user:x")
-
-
-def run(job: Job) -> Job:
-    jobs.run(job.id, KINDS)
-    job.refresh_from_db()
-    return job
-
-
-def step(job: Job, name: str) -> JobStep:
-    return JobStep.objects.get(job=job, name=name)
 
 
 def whole(machine: Machine, version: Version) -> None:

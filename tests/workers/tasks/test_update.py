@@ -12,57 +12,33 @@ from catalog.services import mirror, origins, served
 from cluster.models import Job, JobStep, ModelStanding, Replica
 from cluster.services import jobs as rows
 from cluster.services import updates
-from cluster.wire import WeightsReport
 from llmgw_site.lib.errors import Kind, Refused
-from tests.cluster.rows import Machine, report, tick
+from tests.cluster.rows import report, tick
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.rows import ACTOR, a_model
 from tests.tiny import tiny_gguf
-from workers import jobs, smoke
+from tests.workers.tasks.site import OneNode, run, step
+from workers import smoke
 from workers.tasks import origins as asked
-from workers.tasks.advance import KINDS
 
 pytestmark = pytest.mark.django_db
 REPO = "org/changing"
 
 
-class Site:
+class Site(OneNode):
     """One node, one model of which one replica is ready, and the repository that it came from."""
 
     def __init__(self, hub: Hub) -> None:
+        super().__init__()
         self.small = tiny_gguf().read_bytes()
         self.repo = hub.add(Repo(REPO))
         self.repo.commit({"m-Q8_0.gguf": self.small, "README.md": b"#"})
         self.first = mirror.add(actor=ACTOR, source=[REPO])
-        self.machine = Machine("one")
-        self.has: dict[str, int] = {}
-        self.told: dict[str, Any] = {}
         self.hold(self.first)
         self.model = a_model("m", version=self.first, profile={"memory": 1 << 28})
         tick()
         self.ready(Replica.objects.get())
-
-    def hold(self, version: Version) -> None:
-        self.has[version.pk] = version.size
-        self.beat()
-
-    def beat(self, *reports: Any) -> None:
-        """A node tells of all its replicas each time."""
-        self.told |= {item.replica_id: item for item in reports}
-        there = set(Replica.objects.values_list("id", flat=True))
-        reports = tuple(item for key, item in self.told.items() if key in there)
-        held = tuple(WeightsReport(path=path, size=size) for path, size in self.has.items())
-        self.machine.heartbeat(*reports, weights_mark=" ".join(self.has), weights=held, fetches=())
-
-    def ready(self, row: Replica) -> None:
-        self.beat(report(row, "starting", attempt=1))
-        self.beat(report(row, "ready", attempt=1, port=1))
-
-    def leave(self) -> None:
-        """The node drains what shall not run any more."""
-        rows = Replica.objects.filter(run=False)
-        self.beat(*(report(row, "draining", attempt=1, port=1) for row in rows))
 
     def changes(self, data: bytes = bytes(64)) -> str:
         return self.repo.commit({"m-Q8_0.gguf": self.small + data, "README.md": b"# new"})
@@ -100,16 +76,6 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def opened(kind: str = "update") -> Job:
     return rows.open(kind=kind, subject="m", args={"name": "m"}, actor="user:x")
-
-
-def run(job: Job) -> Job:
-    jobs.run(job.id, KINDS)
-    job.refresh_from_db()
-    return job
-
-
-def step(job: Job, name: str) -> JobStep:
-    return JobStep.objects.get(job=job, name=name)
 
 
 def until_swapped(site: Site) -> tuple[Job, Version]:

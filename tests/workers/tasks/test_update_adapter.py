@@ -20,14 +20,14 @@ from cluster.services import updates
 from cluster.wire import EngineBuild, WeightsReport
 from llmgw_site.lib.errors import Kind, Refused
 from routing.selectors import compile_snapshot
-from tests.cluster.rows import ENGINES, Machine, report, tick
+from tests.cluster.rows import ENGINES, tick
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.rows import ACTOR, a_model, a_version
 from tests.tiny import make_tiny_gguf
-from workers import jobs, smoke
+from tests.workers.tasks.site import OneNode, run
+from workers import smoke
 from workers.tasks import origins as asked
-from workers.tasks.advance import KINDS
 
 pytestmark = pytest.mark.django_db
 REPO = "org/calm-LoRA"
@@ -43,53 +43,33 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Site:
+class Site(OneNode):
     """One node, a model with a fetched adapter, of which one replica is ready."""
 
     path: str
     engines, scale = ENGINES, 0.5
 
     def __init__(self, hub: Hub, files: Path) -> None:
+        super().__init__()
         self.files = files
         self.repo = hub.add(Repo(REPO))
-        self.machine = Machine("one")
-        self.model = self.stock()
+        self.put()
         self.adapter = adapters.add(actor=ACTOR, model=self.model, name="calm", repository=REPO, scale=self.scale)
         assert self.adapter.version is not None
         self.first: Version = self.adapter.version
-        self.has = {self.first.pk: self.first.size}
-        self.told: dict[str, Any] = {}
-        self.beat()
+        self.hold(self.first)
         tick()
         self.ready(Replica.objects.get())
+
+    def put(self) -> None:
+        """The model, and its file on the node."""
+        self.model, self.fields = self.stock(), {"engines": self.engines}
+        self.own = (WeightsReport(path=self.path, size=(self.files / "base.gguf").stat().st_size),)
 
     def stock(self) -> Model:
         self.repo.commit({"calm.gguf": (self.files / "one.gguf").read_bytes(), "README.md": b"#"})
         self.path = str(self.files / "base.gguf")
         return a_model("base", weights_path=self.path, profile={"memory": 1 << 28})
-
-    def hold(self, version: Version) -> None:
-        self.has[version.pk] = version.size
-        self.beat()
-
-    def beat(self, *reports: Any) -> None:
-        self.told |= {item.replica_id: item for item in reports}
-        there = set(Replica.objects.values_list("id", flat=True))
-        told = tuple(item for key, item in self.told.items() if key in there)
-        size = (self.files / "base.gguf").stat().st_size
-        held: tuple[WeightsReport, ...] = (WeightsReport(path=self.path, size=size),)
-        held += tuple(WeightsReport(path=path, size=size) for path, size in self.has.items())
-        mark = " ".join(self.has)
-        self.machine.heartbeat(*told, weights_mark=mark, weights=held, fetches=(), engines=self.engines)
-
-    def ready(self, row: Replica) -> None:
-        self.beat(report(row, "starting", attempt=1))
-        self.beat(report(row, "ready", attempt=1, port=1))
-
-    def leave(self) -> None:
-        """The node drains what shall not run any more."""
-        rows = Replica.objects.filter(run=False)
-        self.beat(*(report(row, "draining", attempt=1, port=1) for row in rows))
 
     def changes(self, name: str = "two.gguf") -> str:
         return self.repo.commit({"calm.gguf": (self.files / name).read_bytes(), "README.md": b"# new"})
@@ -155,12 +135,6 @@ def opened(site: Site, kind: str = "adapter_update") -> Job:
     return updates.begin_adapter(kind=kind, adapter=site.now(), actor="user:x")
 
 
-def run(job: Job) -> Job:
-    jobs.run(job.id, KINDS)
-    job.refresh_from_db()
-    return job
-
-
 def until_swapped(site: Site) -> tuple[Job, Version]:
     site.changes()
     job = run(opened(site))
@@ -219,8 +193,9 @@ def test_an_adapter_that_lay_on_the_nodes_is_updated_once_its_origin_is_known(
         """The adapter is a file that an operator put there."""
 
         def __init__(self) -> None:
-            self.files, self.repo, self.machine = files, stocked_hub.add(Repo(REPO)), Machine("one")
-            self.model, self.has, self.told = self.stock(), {str(files / "one.gguf"): 1}, {}
+            OneNode.__init__(self)
+            self.files, self.repo, self.has = files, stocked_hub.add(Repo(REPO)), {str(files / "one.gguf"): 1}
+            self.put()
             self.adapter = adapters.add(actor=ACTOR, model=self.model, name="calm", path=str(files / "one.gguf"))
             self.beat()
             tick()
