@@ -22,7 +22,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer, AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
-from django.urls import path
+from django.urls import path, re_path
 from redis.exceptions import RedisError
 
 from cluster import selectors
@@ -164,4 +164,14 @@ def _may_look(user: Any) -> bool:
     return bool(user and user.is_authenticated and user.is_staff and user.has_perm("cluster.view_job"))
 
 
-websocket_urlpatterns = [path("ws/jobs", JobsConsumer.as_asgi()), path("ws/agent", AgentConsumer.as_asgi())]
+async def nowhere(scope: Any, receive: Any, send: Any) -> None:
+    """There is no such websocket: refused, where Channels would raise an error for whatever strangers ask for."""
+    await receive()
+    await send({"type": "websocket.close", "code": 4404})
+
+
+websocket_urlpatterns = [
+    path("ws/jobs", JobsConsumer.as_asgi()),
+    path("ws/agent", AgentConsumer.as_asgi()),
+    re_path("", nowhere),  # type: ignore[arg-type] # an ASGI application, as Channels wants them
+]

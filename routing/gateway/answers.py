@@ -19,6 +19,13 @@ async def send_refusal(send: Any, refused: Refused, *, close: bool = False) -> N
     await _send(send, status, [*headers, (b"connection", b"close")] if close else headers, body)
 
 
+async def refuse_socket(send: Any, refused: Refused) -> None:
+    """The same in place of a websocket's handshake."""
+    status, headers, body = render(refused)
+    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body})
+
+
 async def send_whole(send: Any, status: int, content_type: bytes, body: bytes, headers: Headers | None = None) -> None:
     """Answer with `body`."""
     head = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *(headers or [])]

@@ -24,7 +24,7 @@ from routing.domain.tenancy import Holder
 from routing.domain.way import stopped
 from routing.gateway import listing
 from routing.gateway.access import AccessLog
-from routing.gateway.answers import send_refusal
+from routing.gateway.answers import refuse_socket, send_refusal
 from routing.gateway.auth import authorization, identify
 from routing.gateway.callers import Caller
 from routing.gateway.chat import Generate, Parts
@@ -79,6 +79,10 @@ class App:
             if self._node_api.serves(path):
                 await self._node_api(scope, receive, send)
                 return
+        elif path.startswith("/v1/"):  # a websocket
+            await receive()
+            await refuse_socket(send, _unknown(path))
+            return
         if self._members.runs(Module.CONTROLLER):
             await self._web(scope, receive, send)
         else:
@@ -289,8 +293,9 @@ def _not_allowed(method: str) -> Work:
 
 
 async def _unknown_path(exchange: Exchange) -> None:
-    raise Refused(
-        Kind.NOT_FOUND,
-        "unknown_path",
-        f"There is no {exchange.scope['path'][:200]} here. Served are {', '.join(PATHS)} and {listing.PATH}.",
-    )
+    raise _unknown(exchange.scope["path"])
+
+
+def _unknown(path: str) -> Refused:
+    text = f"There is no {path[:200]} here. Served are {', '.join(PATHS)} and {listing.PATH}."
+    return Refused(Kind.NOT_FOUND, "unknown_path", text)

@@ -232,6 +232,12 @@ async def test_f18_a_handshake_that_no_node_signed_is_refused(
     assert await socket.connect(timeout=PATIENCE) == (False, FORBIDDEN)
 
 
+async def test_a_websocket_that_there_is_not_is_refused_and_no_error() -> None:
+    for path in ("/", "/ws/", "/ws/jobs/1", "/v1/realtime"):
+        socket = WebsocketCommunicator(URLRouter(websocket_urlpatterns), path)
+        assert await socket.connect(timeout=PATIENCE) == (False, 4404)
+
+
 @pytest.mark.parametrize("when", ["group_add", "receive"])
 async def test_without_valkey_a_connection_is_refused_or_ends_with_one_line_in_the_log(
     memory_layer: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, when: str

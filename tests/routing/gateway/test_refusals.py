@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from cluster.wire import StartingReplica
 from tests.processes import free_port
@@ -317,3 +320,18 @@ async def test_a_gateway_without_a_snapshot_is_alive_but_not_ready(tmp_path: Pat
         assert refused.headers["retry-after"] == "1"
         assert (await gw.client.get("/v1/models")).status_code == 503
         check(await gw.client.get("/v1/models", headers={"authorization": ""}), 401, "missing_api_key")
+
+
+async def test_f47_a_websocket_below_v1_is_refused_as_any_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with rig(tmp_path) as gw:
+        for path in ("/v1/realtime", CHAT):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(f"ws://127.0.0.1:{gw.port}{path}", proxy=None)
+            answer = refused.value.response
+            assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+            error = json.loads(answer.body or b"")["error"]
+            assert error["code"] == "unknown_path"
+            assert path in error["message"]
+    assert not [item for item in caplog.records if item.levelno >= logging.ERROR]
