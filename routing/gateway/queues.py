@@ -1,6 +1,7 @@
 """Requests for this node's engines: as many run as there is room for, the others wait here, in the order of routing/domain/queueing.py.
 
-One that runs has its line in `exchange.line` from the moment that its turn came until `leave`, whatever ends it.
+One that runs has its line in `exchange.line` from the moment that its turn came until `leave`, whatever ends it. It takes of the
+room as long as its replica is a part of that: what runs still at one that drains leaves the others to those that come.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Queues:
         self._view = View()
         self._config = config
         self._metrics = metrics
+        self._running: set[Exchange] = set()
+        self._astray: set[Exchange] = set()  # of these, those at replicas that are no room now
         self._waits: dict[Ticket, tuple[Exchange, asyncio.Future[Refused | None]]] = {}
 
     @property
@@ -50,14 +53,32 @@ class Queues:
         for name, route in view.routes.items():
             if route.room and not route.model.parent and name not in self.lines:
                 self.lines[name] = Line()
+        self._count()
         for name, line in list(self.lines.items()):
             found = view.routes.get(name)
             line.room = found.room if found is not None else 0
             if not line.room:
                 for ticket in [item for item, (waiting, _) in self._waits.items() if waiting.model == name]:
                     self._decide(ticket, None, line)
-                del self.lines[name]  # those that run have it still
+                del self.lines[name]
             self._pump(line)
+
+    def _count(self) -> None:
+        """Who runs at a replica that is room, or was given its turn and has no replica yet."""
+        for line in self.lines.values():
+            line.running = 0
+        self._astray.clear()
+        for exchange in self._running:
+            at, found, route = (
+                exchange.replica_id,
+                self.lines.get(exchange.model),
+                self._view.routes.get(exchange.model),
+            )
+            if found is None or route is None or (at and all(seat.replica_id != at for seat in route.seats)):
+                self._astray.add(exchange)
+            else:
+                exchange.line = found
+                found.running += 1
 
     def enter(self, exchange: Exchange) -> bool:
         """Whether the request may run: its turn has come, or there is room and nobody waits for it."""
@@ -65,9 +86,13 @@ class Queues:
         if line is None or exchange.line is not None or exchange.endpoint in _LIGHT:
             return True
         if line.enter():
-            exchange.line = line
+            self._let_in(exchange, line)
             return True
         return False
+
+    def _let_in(self, exchange: Exchange, line: Line) -> None:
+        exchange.line, exchange.replica_id = line, ""  # a place that it was to have before is none any more
+        self._running.add(exchange)
 
     async def wait(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
         """Wait for its turn, or until there is no room at all any more: it is to look anew where it goes.
@@ -125,6 +150,10 @@ class Queues:
         if line is None:
             return
         exchange.line = None
+        self._running.discard(exchange)
+        if exchange in self._astray:
+            self._astray.discard(exchange)
+            return
         sent = exchange.forwarded_at
         line.over(None if sent is None else exchange.loop.time() - sent)
         if line.waiting:
@@ -132,7 +161,7 @@ class Queues:
 
     def _pump(self, line: Line) -> None:
         while (ticket := line.take()) is not None:
-            self._waits[ticket][0].line = line
+            self._let_in(self._waits[ticket][0], line)
             self._decide(ticket, None)
 
     def _decide(self, ticket: Ticket, outcome: Refused | None, line: Line | None = None) -> None:

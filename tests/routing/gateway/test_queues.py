@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from prometheus_client import generate_latest
 
 from cluster.wire import to_dict
@@ -42,7 +43,11 @@ async def busy(folder: Path, count: int = 2, script: Any = None, **settings: Any
 
 
 def empty(queues: Queues) -> bool:
-    return not queues._waits and not any(line.running or line.waiting for line in queues.lines.values())
+    return (
+        not queues._waits
+        and not queues._running
+        and not any(line.running or line.waiting for line in queues.lines.values())
+    )
 
 
 def shown(gw: Rig) -> str:
@@ -274,6 +279,36 @@ async def test_another_replica_is_room_for_those_that_wait(tmp_path: Path) -> No
         answer = await task
         assert answer.status_code == 200
         assert (await gw.record()).replica_id == "rep_1b"
+
+
+@pytest.mark.parametrize("state", [{"state": "draining"}, {"leaving": True}, None], ids=["drains", "leaves", "gone"])
+async def test_what_runs_at_a_replica_that_goes_takes_no_room_of_the_next(
+    tmp_path: Path, state: dict[str, Any] | None
+) -> None:
+    async with busy(tmp_path) as gw:
+        line = gw.gateway.queues.lines[TINY]
+        old = [] if state is None else [local_engine("rep_1", TINY, gw.engine.port, **state)]
+        gw.publish((*old, local_engine("rep_2", TINY, gw.engine.port)))
+        await until(lambda: "rep_2" in gw.gateway.table.view.replicas)
+        held = [asyncio.ensure_future(gw.chat(NEVER)) for _ in range(3)]
+        await until(lambda: (line.running, line.waiting) == (2, 1))
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        await until(lambda: (line.running, line.waiting) == (0, 0))
+
+
+async def test_what_runs_at_a_replica_that_comes_back_takes_its_room(tmp_path: Path) -> None:
+    async with busy(tmp_path) as gw:
+        gw.publish(())
+        await until(lambda: TINY not in gw.gateway.queues.lines)
+        gw.publish((local_engine("rep_1", TINY, gw.engine.port),))
+        await until(lambda: TINY in gw.gateway.queues.lines)
+        task = asyncio.ensure_future(gw.chat(NEVER))
+        await until(lambda: waiting(gw) == 1)
+        assert (gw.gateway.queues.lines[TINY].running, len(gw.engine.requests)) == (2, 2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_counting_tokens_takes_no_room(tmp_path: Path) -> None:
