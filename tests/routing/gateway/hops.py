@@ -25,7 +25,8 @@ from tests.routing.gateway.nodes import Cluster, Node
 from tests.routing.gateway.rig import KEY, NARROW, TINY, ask, key_entry, local_engine, until
 from tests.routing.gateway.scripted import Handler, Server, serving
 
-SETTINGS: dict[str, Any] = {"connect_timeout": 2.0}
+SETTINGS: dict[str, Any] = {"connect_timeout": 30.0}
+"""No connection that a busy machine makes late is one to a node that is away. What waits for the end of this says its own."""
 
 
 class Site:

@@ -19,6 +19,7 @@ from catalog.domain.repository import Format
 from catalog.domain.spans import SEGMENT
 from catalog.mirror import fetch as bringing
 from catalog.mirror.store import Store
+from catalog.registry import answers, client
 from cluster.wire import REGISTRY, FetchOrder, FetchReport, Wanted
 from llmgw_site.lib.config import Config, load
 from tests.hub.app import Hub
@@ -45,6 +46,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LONGEST_PAUSE", 0.1)
     monkeypatch.setattr(bringing, "RETRIES", 2)
     monkeypatch.setattr(fetch_plan, "LATER", 0.3)
+    for hub_s in (answers, client):
+        monkeypatch.setattr(hub_s, "PAUSE", 0.05)
     monkeypatch.setattr(sources, "AGAIN", 0.01)
     monkeypatch.setattr(sources, "TIMEOUT", httpx.Timeout(1.0))
     monkeypatch.setattr(fetching, "TICK", 0.02)
