@@ -21,12 +21,13 @@ class Told:
 
     def __init__(self, answers: int, prompts: int) -> None:
         self._answers, self._copies = answers, answers // prompts
-        self._prompt = self._cached = self._completion = 0
+        self._told = self._prompt = self._cached = self._completion = 0
 
     def take(self, data: bytes, counts: Counts) -> bool:
         """Whether this event has one answer's own usage; then the sum is in `counts`.
 
-        A prompt counts once however many answers it has.
+        A prompt counts once however many answers it has. Until the last answer it is known to be so long at the least: that many of
+        those that were told may be of the same one.
         """
         if b'"usage"' not in data or b'"timings"' not in data:
             return False
@@ -34,19 +35,20 @@ class Told:
         find_counts(data, one)
         if not one.by_usage:
             return False
+        self._told += 1
         self._prompt += one.prompt or 0
         self._cached += one.cached or 0
         self._completion += one.completion or 0
-        counts.prompt, counts.cached = self._prompt // self._copies, self._cached // self._copies
+        same = min(self._told, self._copies)
+        counts.prompt, counts.cached = self._prompt // same, self._cached // same
         counts.completion, counts.estimated, counts.by_usage = self._completion, False, True
         return True
 
     def cut(self, events: int, counts: Counts) -> None:
         """The stream broke off: of answers that had not ended what passed is counted. An answer has up to two events without
         a token, its first and its last."""
-        least = events - 2 * self._answers
-        if counts.completion is not None and self._completion and least > counts.completion:
-            counts.completion, counts.estimated = least, True
+        if 0 < self._told < self._answers:
+            counts.completion, counts.estimated = max(self._completion, events - 2 * self._answers), True
 
 
 class Tally:

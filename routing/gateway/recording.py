@@ -7,6 +7,10 @@ from routing.domain.records import UsageRecord
 from routing.gateway.exchange import Exchange
 from routing.gateway.ledger import Ledger
 
+LONGEST_NAME = 200
+"""Characters of a model's name that a record keeps. The catalogue has no longer ones; of one that a client makes up, megabytes would
+be a line that no controller takes, and that all behind it would wait for."""
+
 
 def under_way(exchange: Exchange, ledger: Ledger) -> None:
     """It is about to be sent, or begins to wait: a gateway that dies from now on leaves its record. Of a request of a client,
@@ -46,7 +50,7 @@ def record_of(exchange: Exchange, total: float) -> UsageRecord:
         stream=ask is not None and ask.stream,
         key_id=key.key_id if key is not None else "",
         project_id=key.project_id if key is not None else "",
-        model_asked=exchange.asked or (ask.model if ask is not None else ""),
+        model_asked=(exchange.asked or (ask.model if ask is not None else ""))[:LONGEST_NAME],
         model_served=exchange.model if exchange.forwarded_at is not None else "",
         replica_id=exchange.replica_id,
         node_id=exchange.node_id,

@@ -57,7 +57,16 @@ def test_of_a_stream_that_breaks_off_what_passed_of_the_others_is_counted() -> N
     counts = read([said(0), end, *[said(1)] * 20], answers=2, prompts=1).counts
     assert (counts.completion, counts.estimated) == (17, True)
     counts = read([said(0), said(1), end], answers=2, prompts=1).counts
-    assert (counts.completion, counts.estimated) == (1, False)
+    assert (counts.completion, counts.estimated) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("told", "prompts", "prompt"), [(1, 1, 32), (3, 1, 32), (1, 2, 32), (2, 2, 32), (3, 2, 48), (2, 4, 64)]
+)
+def test_of_a_stream_that_breaks_off_the_prompt_is_what_was_told_of_it(told: int, prompts: int, prompt: int) -> None:
+    end = event(choices=[], usage=usage(32, 5, 31), timings=TIMINGS)
+    counts = read([said(0), said(1), *[end] * told], answers=4, prompts=prompts).counts
+    assert (counts.prompt, counts.completion, counts.estimated) == (prompt, 5 * told, True)
 
 
 def whole(document: bytes, cuts: list[int], *, prompts: int) -> Counts:

@@ -108,3 +108,11 @@ async def test_what_the_node_behind_refuses_is_open_once_whether_another_model_a
         assert len(front.records("open")) == 3
         assert set(spooled(front.node.config).values()) == {1}
         assert not spooled(worker.node.config)
+
+
+async def test_of_a_models_name_that_a_client_makes_up_the_record_keeps_the_beginning(tmp_path: Path) -> None:
+    name = "\u0001" * 1_000_000
+    async with rig(tmp_path) as gw:
+        answer = await gw.chat(model=name)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+        assert (await gw.record()).model_asked == name[:200]
