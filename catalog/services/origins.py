@@ -93,7 +93,7 @@ def give(
     without(of)
     card = registry.look(repository, commit or "main").card
     paths = checked(card, sizes or sizes_of(of), digests_of(of))
-    return keep(of, card, paths, actor=actor, given_by=actor)
+    return keep(of, card, paths, actor=actor, given_by=actor, newest=not commit)
 
 
 def sizes_of(of: Subject) -> dict[str, int | None]:
@@ -147,19 +147,24 @@ def _external(model: Model) -> Refused:
     return Refused(Kind.CONFLICT, "model_is_external", text)
 
 
-def keep(of: Subject, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str) -> Known:
-    """Write an origin down. `given_by`: "" where it was traced."""
+def keep(of: Subject, card: RepoCard, paths: Sequence[str], *, actor: str, given_by: str, newest: bool) -> Known:
+    """Write an origin down. `given_by`: "" where it was traced; `newest`: the repository is at that commit now, so nothing there is newer."""
     by_path = {file.path: file for file in card.files}
     files = [
         {"path": path, "size": by_path[path].size, "sha256": by_path[path].sha256, "blob": by_path[path].blob}
         for path in paths
     ]
+    told: dict[str, Any] = {
+        "checked_at": Now() if newest else None, "newest": card.commit if newest else "",
+        "changed": [], "code": "", "message": "",
+    }  # fmt: skip
     values = {
-        "repository": card.id, "commit": card.commit, "files": files, "given_by": given_by, "checked_at": None, "newest": "",
-        "changed": [], "code": "", "message": "", "trace_code": "", "trace_message": "",
+        "repository": card.id, "commit": card.commit, "files": files, "given_by": given_by, **told, "trace_code": "", "trace_message": "",
         **({} if given_by else {"traced_at": timezone.now()}),
     }  # fmt: skip
     table(of).objects.update_or_create(pk=of.pk, defaults=values)
+    if isinstance(of, Adapter):  # whose last look stands with it
+        Adapter.objects.filter(pk=of.pk).update(**told)
     kind = str(of._meta.model_name)
     what = {"version": f"the weights {of.name} come", "adapter": f"the adapter {of.name} comes"}
     text = f"{what.get(kind, f'the weights of {of.name} come')} from {card.id} at {card.commit[:12]}"

@@ -49,7 +49,8 @@ def trace(*, actor: str, of: Subject, sizes: Sizes | None = None, thorough: bool
         raise
     if _given(of) not in ((), before) and (known := origins.known(of)) is not None:
         return known
-    return origins.keep(of, found.card, found.paths, actor=actor, given_by="")
+    newest = not clues(origins.path_of(of)).commit
+    return origins.keep(of, found.card, found.paths, actor=actor, given_by="", newest=newest)
 
 
 def _given(of: Subject) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from catalog.models import Event, Model, Origin
-from catalog.services import mirror, origins, tracing
+from catalog.models import Adapter, Event, Model, Origin
+from catalog.services import adapters, mirror, origins, tracing
 from llmgw_site.lib.errors import Refused
 from tests.hub.app import Hub
 from tests.hub.repos import Repo
 from tests.rows import ACTOR, a_model, a_provider, a_version
-from tests.tiny import tiny_gguf
+from tests.tiny import make_tiny_gguf, tiny_gguf
 
 pytestmark = pytest.mark.django_db
 
@@ -46,6 +46,30 @@ def test_an_origin_is_given_by_hand_at_a_shortened_commit(stocked_hub: Hub, smal
     assert found.manifest.files[0].sha256
     assert Event.objects.filter(kind="model_origin", subject_id=model.pk).exists()
     assert origins.look(model).files == ("q/m-Q8_0.gguf",)
+
+
+@pytest.mark.parametrize(("how", "words"), [("give", {"repository": "org/given"}), ("trace", {})])
+def test_what_was_found_at_the_newest_commit_was_asked_by_that(
+    stocked_hub: Hub, small: bytes, tmp_path: Path, how: str, words: dict[str, str]
+) -> None:
+    """At a commit that somebody names there may be something newer; of an adapter, what was changed before counts no more."""
+    repo = stocked_hub.add(Repo("org/given"))
+    old = repo.commit({"given-Q8_0.gguf": small})
+    model = lying(tmp_path, "given-Q8_0.gguf", small)
+    getattr(tracing if how == "trace" else origins, how)(actor=ACTOR, of=model, **words)
+    (row,) = origins.standings()
+    assert (row["checked_at"] is not None, row["newest"], row["changed"]) == (True, old, [])
+    origins.give(actor=ACTOR, of=model, repository="org/given", commit=old)
+    (row,) = origins.standings()
+    assert (row["checked_at"], row["newest"]) == (None, "")
+    base, lora = tmp_path / "base.gguf", tmp_path / "calm.gguf"
+    make_tiny_gguf(base, loras=[(lora, "Something calm.")])
+    head = stocked_hub.add(Repo("org/calm")).commit({"calm.gguf": lora.read_bytes()})
+    adapter = adapters.add(actor=ACTOR, model=a_model("b", weights_path=str(base)), name="calm", path=str(lora))
+    Adapter.objects.update(changed=["calm.gguf"], newest="0" * 40)
+    origins.give(actor=ACTOR, of=adapter, repository="org/calm")
+    adapter.refresh_from_db()
+    assert (adapter.checked_at is not None, adapter.newest, adapter.changed) == (True, head, [])
 
 
 @pytest.mark.parametrize(
