@@ -134,7 +134,7 @@ class Generate:
                 if left and exchange.trace is not None:
                     exchange.trace.declined(error.code)
                 exchange.forwarded_at = exchange.inner_queue_s = exchange.inner_schedule_s = None
-                exchange.pings = False
+                exchange.pings = exchange.working = False
         exchange.ask, exchange.asked, exchange.rates = ask, named, told
         exchange.model = routes[ask.model].model.base
         assert why is not None
@@ -244,6 +244,7 @@ class Generate:
                     parts.flights.suspect(place.replica_id)
                 raise
             except UpstreamError as error:
+                exchange.working = error.reached
                 refused = self._note_error(exchange, place, error)
                 if error.reached or tried or exchange.started:
                     raise refused from error
@@ -272,6 +273,7 @@ class Generate:
             )
             out = self._speech.first(place.replica_id, out, exchange.loop.time())
             _forwarded(exchange, ask)
+            exchange.working = True
             parts.flights.enter(place.replica_id)
             try:
                 await forward(
@@ -336,9 +338,9 @@ def _forwarded(exchange: Exchange, ask: Ask) -> None:
 def _left(exchange: Exchange, place: Place, *, sent: bool) -> None:
     """Its client left. What was sent to an engine has been read there, though no token may have come back: it is counted.
 
-    Of another node that is known once its answer's head has said that the wait there was over.
+    Of another node that is known once it has said so.
     """
     counts = exchange.counts or Counts()
-    sent = exchange.inner_queue_s is not None if isinstance(place, Via) else sent or exchange.counts is not None
+    sent = exchange.working if isinstance(place, Via) else sent or exchange.counts is not None
     if exchange.record_id and sent and counts.completion is None and not counts.by_usage:
         exchange.counts, counts.estimated = counts, True

@@ -165,9 +165,10 @@ class Connection(asyncio.Protocol):
             return
         status = self._parser.get_status_code()
         if status < 200:
-            self._fields = []
-            if self._silence < math.inf:  # it comes for as long as the request waits there
+            told, self._fields = self._fields, []
+            if self._response.interim is not None:  # they come for as long as the request waits there
                 self._fields_size = self._head_size = 0
+                self._response.interim(told)
             return
         self._head_done = True
         self._fields_size = 0

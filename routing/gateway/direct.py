@@ -77,11 +77,12 @@ def answer_whole(scope: Any, send: Any, status: int, headers: list[tuple[bytes, 
     return True
 
 
-def send_interim(scope: Any) -> None:
+def send_interim(scope: Any, headers: list[tuple[bytes, bytes]]) -> None:
     """An interim answer (RFC 9110 §15.2; 102, RFC 2518 §10.1), before the answer: the request is being worked at."""
     cycle = cycle_of(scope)
     if cycle is not None and not cycle.response_started and not cycle.disconnected:
-        cycle.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        cycle.transport.write(b"HTTP/1.1 102 Processing\r\n%b\r\n" % lines)
 
 
 def direct_writer(scope: Any) -> DirectWriter | None:

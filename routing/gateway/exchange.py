@@ -131,10 +131,12 @@ class Exchange:
         "started_at",
         "status",
         "task",
+        "told",
         "trace",
         "upload",
         "waits",
         "watcher",
+        "working",
         "writer",
     )
 
@@ -206,6 +208,7 @@ class Exchange:
         self.pings = False  # comments may be sent now
         self.relays = False  # it came from a node and went to another one
         self.sending = False
+        self.working = self.told = False  # an engine was sent it, as far as is known; the node before this one was told
         self.waits = False  # for a model that comes up, or for its turn
         self.line: Line | None = None  # of its model, while it has a place among those that run
         self.writer: DirectWriter | None = None
@@ -373,10 +376,13 @@ class Exchange:
         return now - self.quiet_since >= (bound if self.caller is None else _SOONER * bound)
 
     def beat(self, now: float, every: float) -> None:
-        """Say to the node that passed it on, so often, that it is still at hand here, until its answer begins."""
-        if self.caller is not None and not self.started and not self.over and now - self.beat_at >= every:
-            self.beat_at = now
-            send_interim(self.scope)
+        """Say to the node that passed it on, so often, that it is still at hand here, until its answer begins; and once that an
+        engine has it."""
+        if self.caller is None or self.started or self.over:
+            return
+        if now - self.beat_at >= every or self.working is not self.told:
+            self.beat_at, self.told = now, self.working
+            send_interim(self.scope, self.facts() if self.working else [])
 
     async def ping(self, now: float) -> None:
         """Send a comment, and the status with it if that is still to be sent: from here on, errors are events."""

@@ -2,7 +2,8 @@
 
 The node that answers says in `x-llmgw-node`, `-replica`, `-queue-s` and `-schedule-s` who ran it and how long it waited; that is for the
 usage record of the gateway that the client asked and goes no further. Before that it says each BEAT seconds that it is at
-it, by an interim answer (102): so a request that waits there is told from a node that is dead. See docs/decisions/0023.
+it, by an interim answer (102): so a request that waits there is told from a node that is dead. One that says these, too, says
+that an engine has the request. See docs/decisions/0023.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ async def send(
                 first_byte_timeout=first_byte_timeout,
                 idle_timeout=idle_timeout,
                 silence=SILENCE if peers.beats(node_id) else math.inf,
+                interim=partial(_learn, exchange),
             )
         except UpstreamError as error:
             if not error.reached:
@@ -140,7 +142,7 @@ def _learn(exchange: Exchange, headers: Headers) -> bool | None:
         elif name == b"x-llmgw-replica":
             exchange.replica_id = value.decode("latin-1")[:64]
         elif name == b"x-llmgw-queue-s":
-            exchange.inner_queue_s = _seconds(value)
+            exchange.inner_queue_s, exchange.working = _seconds(value), True
         elif name == b"x-llmgw-schedule-s":
             exchange.inner_schedule_s = _seconds(value)
     return True if beats else False if said else None

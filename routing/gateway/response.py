@@ -66,12 +66,14 @@ class Response:
         "_stopped",
         "_waiter",
         "headers",
+        "interim",
         "status",
     )
 
     def __init__(self, connection: Source) -> None:
         self.status = 0
         self.headers: Headers = []
+        self.interim: Callable[[Headers], object] | None = None  # is told the headers of each interim answer
         self._connection: Source | None = connection
         self._pieces: list[bytes] = []
         self._size = 0

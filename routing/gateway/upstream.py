@@ -123,6 +123,7 @@ class Upstream:
         length: int | None = None,
         host: bytes | None = None,
         silence: float = math.inf,
+        interim: Callable[[Headers], object] | None = None,
     ) -> Response:
         """Send one request and wait for the head of its answer.
 
@@ -133,7 +134,7 @@ class Upstream:
         `first_byte_timeout` runs from the request's end to the answer's first body byte (a head alone says nothing of
         the work), `idle_timeout` between two reads of the socket after it; any byte counts as life, and time in which
         our own reader is the slow one does not count. `silence` bounds the time between two reads before the answer's head,
-        of who sends interim answers (1xx) while a request waits. Raises UpstreamError; ValueError for a line break in a header.
+        of who sends interim answers (1xx) while a request waits; `interim` is told their headers. Raises UpstreamError; ValueError for a line break in a header.
         """
         pool = self._pools.get(target)
         if pool is None:
@@ -142,6 +143,7 @@ class Upstream:
         head = _head(method, path, host or pool.host, headers, len(whole) if whole is not None else length)
         connection = pool.take(asyncio.get_running_loop().time()) or await self._connect(pool)
         response = connection.begin(first_byte_timeout, idle_timeout, no_body=method == b"HEAD", silence=silence)
+        response.interim = interim
         if whole is not None:
             if len(whole) <= _SMALL:
                 connection.write(head + whole)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from routing.gateway import hop, lifespan
-from routing.gateway.upstream import TooSlow, Upstream
+from routing.gateway.upstream import Headers, TooSlow, Upstream
 from tests.routing.gateway.hops import Site, chain, many
 from tests.routing.gateway.rig import KEY, TINY, ask
 from tests.routing.gateway.scripted import Peer, connected, serving, until
@@ -68,11 +68,14 @@ async def test_interim_answers_of_hours_are_no_head_that_is_too_long(upstream: U
     async def long(peer: Peer) -> None:
         await peer.request()
         for _ in range(300):
-            await peer.send(BEAT * 10)
+            await peer.send(b"HTTP/1.1 102 Processing\r\nx-llmgw-queue-s: 0.5\r\n\r\n" * 10)
         await peer.send(OK)
 
+    heard: list[Headers] = []
     async with serving(long) as server:
-        assert await drain(await request(upstream, server.target, silence=5.0)) == b"ok"
+        answer = await request(upstream, server.target, silence=5.0, interim=heard.append)
+        assert await drain(answer) == b"ok"
+    assert heard == [[(b"x-llmgw-queue-s", b"0.5")]] * 3000
 
 
 @pytest.mark.usefixtures("short")
@@ -179,3 +182,35 @@ async def test_who_asks_a_node_what_it_serves_hears_that_it_tells(tmp_path: Path
         await town.settle()
         await until(lambda: router.gateway.peers.beats(worker.node_id))
     assert hop.SILENCE >= 4 * hop.BEAT
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_an_engine_behind_two_hops_is_known_to_have_had_its_prompt_read(
+    tmp_path: Path, stream: bool
+) -> None:
+    async with chain(tmp_path) as (town, edge, _, worker):
+        asking = asyncio.ensure_future(edge.chat({"never": True}, stream=stream))
+        await until(lambda: any(exchange.working for exchange in edge.gateway.app.active))
+        asking.cancel()
+        record = await edge.record()
+        assert (record.outcome, record.prompt_tokens, record.completion_tokens) == ("client_gone", 2, None)
+        assert record.estimated
+        assert (record.node_id, record.replica_id) == (worker.node_id, "rep_worker_tiny")
+        await town.idle()
+
+
+@pytest.mark.usefixtures("short")
+async def test_a_client_that_leaves_a_queue_behind_two_hops_has_had_nothing_read(tmp_path: Path) -> None:
+    async with chain(tmp_path, slots=1) as (town, edge, router, worker):
+        first = asyncio.ensure_future(edge.chat({"never": True}))
+        await until(lambda: worker.asked)
+        second = asyncio.ensure_future(edge.chat("a b c"))
+        await until(lambda: worker.gateway.queues.lines[TINY].waiting)
+        beats = [exchange.beat_at for exchange in router.gateway.app.active]
+        await until(lambda: sum(item.beat_at not in beats for item in router.gateway.app.active) == 2)
+        second.cancel()
+        waited = await edge.record()
+        assert (waited.outcome, waited.prompt_tokens, waited.estimated) == ("client_gone", None, False)
+        first.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        await town.idle()
