@@ -89,8 +89,8 @@ class Gateway:
         self.queues = Queues(config, self.metrics)
         self.metrics.watch(lambda: self.activation.waiting, lambda: self.queues.lines)
         self.flights.queued = lambda: self.queues.queued
-        self.flights.problems = lambda: self.ledger.problems
         self.limiter = Limiter(self.remote, edges=lambda: 1 + len(self.members.others(Module.EDGE)))
+        self.flights.problems = lambda: (*self.ledger.problems, *self.limiter.problems)
         dispatch = Dispatch(
             config,
             members=self.members,

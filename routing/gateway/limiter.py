@@ -92,6 +92,15 @@ class Limiter:
         """Whether this edge works on its share of the limits, since no controller answered when it last asked."""
         return not self._heard and self._edges() > 1
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """For people."""
+        if not self.alone:
+            return ()
+        return (
+            "no controller counts limits for all edges, so this one works on its share of them: look at Valkey there",
+        )
+
     def counter(self, scope: str, kind: str) -> Counter:
         found = self._counters.get((scope, kind))
         if found is None:

@@ -148,11 +148,16 @@ async def test_f32_without_valkey_each_gateway_has_its_share_and_counting_begins
         assert before + meanwhile <= limit + overshoot(limit, 2)
         assert meanwhile >= share(limit, 2)  # nobody is locked out
         await until(lambda: alone(one) == alone(other) == 1)
+        told = one.gateway.flights.report(0.0).problems  # which its node tells people
+        assert [text.partition(":")[0] for text in told] == [
+            "no controller counts limits for all edges, so this one works on its share of them"
+        ]
         refused = await other.chat()
         assert refused.json()["error"]["code"] == "requests_limit_reached"
         assert int(refused.headers["x-ratelimit-remaining-requests"]) == 0
         store.enter_context(Valkey(load({"LLMGW_DATA": str(tmp_path / "store")})))
         await until(lambda: alone(one) == alone(other) == 0)
+        assert one.gateway.flights.report(0.0).problems == ()
         await asyncio.sleep(limiter.EVERY + 0.3)  # both have told what they let in
         assert passed(await storm(20, one, other)) <= max(0, limit - before - meanwhile)
         await town.idle()
