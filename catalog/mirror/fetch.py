@@ -136,17 +136,13 @@ class _Work:
             try:
                 for piece in self._pieces(at, span.end):
                     at = self._take(piece, at, span.end)
-                    if at == span.end:
-                        break
-                problem = _short(self._wanted.path)
+                return
             except httpx.HTTPError as error:
                 problem = _broken(self._wanted.path, error)
             except Refused as refused:
                 if refused.retry_after is None:
                     raise
                 problem = refused
-            if at == span.end:
-                return
             tries, pause = (0, FIRST_PAUSE) if at > before else (tries + 1, min(pause * 2, LONGEST_PAUSE))
             if tries >= RETRIES:
                 raise problem
@@ -162,9 +158,7 @@ class _Work:
                 with self._origin.opened(self._wanted.path, start=0, end=None) as response:
                     for piece in _checked(response, self._wanted, None):
                         at = self._take(piece, at, self._wanted.size)
-                if at == self._wanted.size:
-                    return
-                problem = _short(self._wanted.path)
+                return
             except httpx.HTTPError as error:
                 problem = _broken(self._wanted.path, error)
             self._wait(pause := min(pause * 2, LONGEST_PAUSE))
@@ -217,11 +211,12 @@ class _Ended(Exception):
 
 
 def _checked(response: httpx.Response, wanted: Wanted, span: Span | None) -> Iterator[bytes]:
-    """The body of an answer that is what was asked for.
+    """The body of an answer that is what was asked for, and nothing beyond it.
 
     1. 200 to a range: the server ignores ranges
     2. 206 with exactly the bytes that were asked for, of a file of that length
     3. anything else is another file, or none
+    4. an end before all of them came: httpx.RemoteProtocolError, also where the answer itself counts as whole
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise _changed(wanted, "compressed bytes came")
@@ -237,7 +232,13 @@ def _checked(response: httpx.Response, wanted: Wanted, span: Span | None) -> Ite
         length = response.headers.get("content-length", f"{wanted.size}")[:30]
         if response.status_code != 200 or length != f"{wanted.size}":  # 3
             raise _changed(wanted, f"HTTP {response.status_code} with {length} bytes")
-    yield from response.iter_raw()
+    left = wanted.size if span is None else span.end - span.start
+    for piece in response.iter_raw():
+        yield piece
+        left -= len(piece)
+        if left <= 0:
+            return
+    raise httpx.RemoteProtocolError(f"it ended {left} bytes too early")  # 4
 
 
 class _Digest:
@@ -284,10 +285,6 @@ class _Digest:
             self._ended = True
             self._part.changed.notify_all()
         self._thread.join()
-
-
-def _short(path: str) -> Refused:
-    return Refused(Kind.UPSTREAM, "fetch_broken", f"the connection for {path} ended too early", retry_after=FIRST_PAUSE)
 
 
 def _broken(path: str, error: httpx.HTTPError) -> Refused:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from llmgw_site.lib import files
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.units import format_bytes
 
+Kept = Callable[[], Collection[str]]
 MANIFEST, FILES, WHOLE, LOCK, GONE = "manifest.json", "files", "whole", "lock", ".gone-"
 
 
@@ -115,10 +116,11 @@ class Store:
             os.close(handle)
 
     def fetch(
-        self, manifest: Manifest, origin: Origin, *, kept: Collection[str] = (), stop: Event | None = None,
+        self, manifest: Manifest, origin: Origin, *, kept: Kept = tuple, stop: Event | None = None,
         tell: Tell = lambda done: None, here: Tell = lambda done: None, connections: int = CONNECTIONS,
     ) -> None:  # fmt: skip
-        """Have a version whole here; one that is stays as it is. `kept`: versions that must not go to make room for it.
+        """Have a version whole here; one that is stays as it is. `kept`: versions that must not go to make room for it, as of the
+        moment when it is asked: files are compared and removed for minutes.
 
         A file that another version has is taken from there, before room is made. `tell` gets the bytes of the version that are
         there, `here` those of them that other versions gave. Raises Refused:
@@ -183,13 +185,14 @@ class Store:
                 if item.name.startswith(GONE):
                     shutil.rmtree(item, ignore_errors=True)
 
-    def _make_room(self, manifest: Manifest, kept: Collection[str]) -> None:
+    def _make_room(self, manifest: Manifest, kept: Kept) -> None:
+        stay = kept()
         others = [item for item in self.versions() if item.manifest.id != manifest.id]
         held = [Held(item.manifest.id, self._files(item.manifest), item.used_at) for item in others]
         needed = self._files(manifest, coming=True)
-        gone = to_make_room(held, limit=self.limit, needed=needed, kept=kept)
+        gone = to_make_room(held, limit=self.limit, needed=needed, kept=stay)
         if gone is None:  # 2
-            stays = [item.files for item in held if item.id in kept]
+            stays = [item.files for item in held if item.id in stay]
             text = (
                 f"{format_bytes(together([needed, *stays]) - together(stays))} more do not fit: this node may keep "
                 f"{format_bytes(self.limit or 0)} of weights, and {format_bytes(together(stays))} must stay: raise LLMGW_STORE_LIMIT, "
@@ -197,6 +200,9 @@ class Store:
             )
             raise Refused(Kind.CONFLICT, "store_full", text)
         for version in gone:
+            if version in kept():  # since the one before began to go
+                self._make_room(manifest, kept)
+                return
             self.remove(version)
 
     def _files(self, manifest: Manifest, *, coming: bool = False) -> dict[Hashable, int]:

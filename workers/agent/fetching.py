@@ -192,7 +192,7 @@ class Fetching:
             manifest = await self._manifest(item.order)
             item.size = manifest.size
             event(log, "fetch_begins", version=version, size=manifest.size, registry=not item.order.sources)
-            await _in_thread(self._bring, item, manifest, self._needed())
+            await _in_thread(self._bring, item, manifest)
         except Refused as refused:
             self._failed(item, refused.code, refused.message, refused.retry_after)
         except (LinkError, NodeRemoved) as error:
@@ -251,7 +251,7 @@ class Fetching:
             raise Refused(Kind.UPSTREAM, "manifest_bad", f"the list of {order.version} is that of {told.id}")
         return told
 
-    def _bring(self, item: _Fetch, manifest: Manifest, kept: Collection[str]) -> None:
+    def _bring(self, item: _Fetch, manifest: Manifest) -> None:
         """In a thread. Raises Refused, OSError."""
         status = self._store.status(manifest.id)
         item.there = item.began_with = status.there if status is not None else 0
@@ -263,7 +263,7 @@ class Fetching:
                 self._store.fetch(
                     manifest,
                     origin,
-                    kept=kept,
+                    kept=self._needed,
                     stop=item.stop,
                     tell=partial(setattr, item, "there"),
                     here=partial(setattr, item, "shared"),
@@ -292,7 +292,7 @@ class Fetching:
     # --- the store ------------------------------------------------------------------------------------------------
 
     def _needed(self) -> set[str]:
-        """Versions that must not go."""
+        """Versions that must not go. Threads may ask, too: what is read is replaced, never changed."""
         return {*(self._kept or ()), *self._orders, *self._used()}
 
     async def _tidy(self, now: float) -> None:

@@ -98,7 +98,7 @@ class Machine:
 
     def used(self) -> frozenset[str]:
         """Versions of weights that must stay."""
-        return views.used(self.replicas.values())
+        return views.used(tuple(self.replicas.values()))  # a thread may ask
 
     def reports(self) -> tuple[ReplicaReport, ...]:
         return views.reports(self.replicas.values(), self.rules)

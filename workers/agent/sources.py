@@ -91,13 +91,18 @@ class FromNodes:
 
     @contextmanager
     def opened(self, path: str, *, start: int, end: int | None) -> Iterator[httpx.Response]:
-        """Raises Refused `weights_no_source`, to be tried again; httpx.HTTPError where it breaks off."""
+        """Raises Refused `weights_no_source`, to be tried again, also where whoever reads the answer refuses it; httpx.HTTPError
+        where it breaks off."""
         source, response = self._first(path, start, end)
         try:
             yield response
         except httpx.HTTPError:
             self._fail(source)
             raise
+        except Refused as refused:
+            self._fail(source)
+            text = f"node {source.node_id} gives something else: {refused.message}"
+            raise Refused(Kind.UPSTREAM, "weights_no_source", text, retry_after=AGAIN) from None
         finally:
             response.close()
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,32 @@ def test_a_server_that_ignores_ranges_is_asked_by_one_connection(
     fetch(wanted, tmp_path / NAME, origin, connections=4)
     assert same(tmp_path / NAME, content)
     assert bodies(hub)[-1]["range"] == ""
+
+
+class Endless(httpx.SyncByteStream):
+    """An origin that ignores ranges, says no length, and sends on when the file is over. `most`: pieces until it gives up."""
+
+    def __init__(self, content: bytes, most: int) -> None:
+        self.content, self.left = content, most
+
+    @contextmanager
+    def opened(self, path: str, *, start: int, end: int | None) -> Iterator[httpx.Response]:
+        yield httpx.Response(200, stream=self)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.content
+        while self.left:
+            self.left -= 1
+            yield b"more"
+
+
+def test_of_a_server_that_ignores_ranges_and_never_ends_no_more_is_read_than_the_file(tmp_path: Path) -> None:
+    content = bytes(SEGMENT + 1)
+    endless = Endless(content, 1000)
+    wanted = Wanted(path="m", size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    fetch(wanted, tmp_path / "m", endless, connections=2, reserve=0)
+    assert (tmp_path / "m").read_bytes() == content
+    assert endless.left == 1000
 
 
 def test_bytes_that_are_not_the_published_ones_are_discarded_and_named(

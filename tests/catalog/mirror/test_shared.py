@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -135,12 +136,12 @@ def test_what_is_shared_counts_once_against_the_limit_and_is_no_reason_to_remove
     (one, first), (two, second), (three, third) = version(1, SHARD, OTHER), version(2, SHARD, NEWER), version(3, SHARD)
     store.limit = len(SHARD + OTHER + NEWER)
     store.fetch(one, first)
-    store.fetch(two, second, kept={one.id})
-    store.fetch(three, third, kept={one.id, two.id})
+    store.fetch(two, second, kept=lambda: {one.id})
+    store.fetch(three, third, kept=lambda: {one.id, two.id})
     assert [item.manifest.id for item in store.versions()] == [one.id, two.id, three.id]
     more, fourth = version(4, b"x")
     with pytest.raises(Refused) as refused:
-        store.fetch(more, fourth, kept={one.id, two.id, three.id})
+        store.fetch(more, fourth, kept=lambda: {one.id, two.id, three.id})
     assert (refused.value.code, "63.5 KiB must stay" in refused.value.message) == ("store_full", True)
     os.utime(store.root / three.id / "whole", (1, 1))  # used longest ago, but it frees nothing
     os.utime(store.root / one.id / "whole", (2, 2))
@@ -183,7 +184,7 @@ def test_versions_that_share_files_never_hurt_each_other(
                 store.remove(wanted.id)
             else:
                 with suppress(Refused):  # store_full
-                    store.fetch(wanted, origin, kept=before if all_kept else ())
+                    store.fetch(wanted, origin, kept=partial(tuple, before if all_kept else ()))
                 asked = [file.sha256 for file in wanted.files if file.path in origin.asked]
                 assert not set(asked) & held
             whole = [item.manifest for item in store.versions() if item.whole]

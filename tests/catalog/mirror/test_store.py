@@ -128,7 +128,7 @@ def test_room_is_made_of_the_version_that_was_used_longest_ago(store: Store) -> 
     assert [item.manifest.id[-1] for item in store.versions()] == ["1", "3", "4"]
     wanted, origin = only(500, 5)
     with pytest.raises(Refused) as refused:
-        store.fetch(wanted, origin, kept={f"ver_{number:010d}" for number in (1, 3, 4)})
+        store.fetch(wanted, origin, kept=lambda: {f"ver_{number:010d}" for number in (1, 3, 4)})
     assert refused.value.code == "store_full"
     assert "llmgw mirror list" in refused.value.message
     assert "LLMGW_STORE_LIMIT" in refused.value.message
@@ -248,11 +248,11 @@ def test_what_is_on_its_way_counts_against_the_limit_as_it_will_be(tmp_path: Pat
     store = Store(tmp_path / "store", limit=1500, reserve=0)
     (one, slow), (two, other) = only(1000, 1), only(1000, 2)
     slow.go_on.clear()
-    running = threading.Thread(target=store.fetch, args=(one, slow), kwargs={"kept": (two.id,)})
+    running = threading.Thread(target=store.fetch, args=(one, slow), kwargs={"kept": lambda: (two.id,)})
     running.start()
     assert slow.entered.wait(20)
     with pytest.raises(Refused) as refused:
-        store.fetch(two, other, kept=(one.id,))
+        store.fetch(two, other, kept=lambda: (one.id,))
     assert (refused.value.code, other.asked) == ("store_full", [])
     slow.go_on.set()
     running.join(20)

@@ -32,6 +32,7 @@ class Holder:
         self.stalls = False
         self.cut_after: int | None = None
         self.wrong = False
+        self.lie = ""
         self.pause = 0.0
         self.asked: list[str] = []
         self.sent = 0
@@ -69,6 +70,8 @@ class Holder:
                 message = {**message, "body": bytes(body[:-1]) + bytes([body[-1] ^ 1])}
             elif body:
                 message = {**message, "body": body}
+            if self.lie and gives:
+                message = lying(message, self.lie)
             given += len(body)
             self.sent += len(body) if gives else 0
             await send(message)
@@ -92,6 +95,22 @@ class Holder:
         """Nobody is being sent anything."""
         while self.under_way:
             await asyncio.sleep(0.01)
+
+
+def lying(message: Any, lie: str) -> Any:
+    """A part of an answer that says something else of a file than what it is, or of its bytes brings none."""
+    if "headers" not in message:
+        return {**message, "body": b""} if lie == "empty" else message
+    headers = dict(message["headers"])
+    if lie == "length":
+        headers[b"content-length"] = b"%d" % (int(headers[b"content-length"]) - 1)
+    elif lie == "total":
+        headers[b"content-range"] = headers[b"content-range"].partition(b"/")[0] + b"/99"
+    elif lie == "encoding":
+        headers[b"content-encoding"] = b"gzip"
+    else:
+        del headers[b"content-length"]
+    return {**message, "headers": list(headers.items())}
 
 
 class Town:

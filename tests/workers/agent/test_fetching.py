@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -358,6 +359,33 @@ async def test_room_is_made_of_what_nobody_uses_and_of_nothing_else(
         node.want(FROM_REGISTRY, kept=())
         await node.whole()
         assert {item.manifest.id for item in node.store.versions()} == {old, VERSION}
+
+
+async def test_what_is_wanted_while_a_fetch_compares_files_is_not_removed_to_make_room(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = BARE.size
+    async with alone(tmp_path, of_hub(hub), HF_ENDPOINT=hub.base, LLMGW_STORE_LIMIT=str(2 * size + 10)) as node:
+        first, second, third = (f"ver_000000000{number}" for number in range(2, 5))
+        for at, version in enumerate((first, second, third)):
+            content = {name: data + bytes([at]) for name, data in OTHERS.items()}
+            holders.put(node.config.store, content, version=version)
+            os.utime(node.config.store / version / "whole", (at + 1, at + 1))
+        others, remove = node.store.others, node.store.remove
+
+        def long(manifest: Manifest) -> Any:
+            node.used.add(first)  # a replica begins
+            return others(manifest)
+
+        def slowly(version: str) -> bool:
+            node.used.add(third)  # and another one
+            return remove(version)
+
+        monkeypatch.setattr(node.store, "others", long)
+        monkeypatch.setattr(node.store, "remove", slowly)
+        node.want(FROM_REGISTRY, kept=())
+        await node.until(lambda: node.report.code == "store_full")
+        assert {item.manifest.id for item in node.store.versions() if item.whole} == {first, third}
 
 
 async def test_a_data_node_removes_what_nobody_names_once_it_was_told(tmp_path: Path) -> None:

@@ -38,14 +38,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def bring(
-    town: Town, target: Path, given: Sequence[FetchSource], doubted: dict[str, float] | None = None, **words: Any
-) -> str:
+    town: Town, target: Path, given: Sequence[FetchSource], doubted: dict[str, float] | None = None,
+    *, wanted: Wanted = WANTED, **words: Any,
+) -> str:  # fmt: skip
     """Fetch the file as an agent's thread does. The node that gave something last."""
 
     def work() -> str:
         with FromNodes(town.calls(), VERSION, given, doubted=doubted) as origin:
             try:
-                fetch(WANTED, target, origin, reserve=0, **words)
+                fetch(wanted, target, origin, reserve=0, **words)
             except Refused as refused:
                 if refused.code == "file_wrong":
                     origin.doubt_all()
@@ -106,6 +107,21 @@ async def test_f13_a_source_that_breaks_off_is_followed_by_another_at_the_same_b
         assert (tmp_path / "m").read_bytes() == CONTENT
         assert (bad.sent, sent(bad, good)) == (3 << 20, len(CONTENT))  # not one byte twice
         assert good.asked[0] == f"bytes={3 << 20}-{SEGMENT * 2 - 1}" or good.asked[0].startswith(f"bytes={3 << 20}-")
+
+
+@pytest.mark.parametrize("lie", ["length", "total", "encoding", "empty"])
+async def test_a_source_that_lies_of_a_file_is_passed_over(tmp_path: Path, lie: str) -> None:
+    content = CONTENT if lie == "total" else b"{}"  # only a part of a file is told with the length of all
+    async with holders.town(tmp_path) as town:
+        bad, good = await town.hold("bad", {NAME: content}), await town.hold("good", {NAME: content})
+        bad.lie = lie
+        doubted: dict[str, float] = {}
+        wanted = Wanted(path=NAME, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        given = [bad.source, good.source]
+        assert await bring(town, tmp_path / "m", given, doubted, wanted=wanted, connections=2) == "node_good"
+        assert (tmp_path / "m").read_bytes() == content
+        assert recent(doubted) == ("node_bad",)
+        assert len(bad.asked) <= 2  # once by each connection
 
 
 async def test_where_nobody_gives_it_every_source_is_named(tmp_path: Path) -> None:
