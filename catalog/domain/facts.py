@@ -20,6 +20,8 @@ MAX_FIGURE = 1 << 48
 ENCODERS = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "neo-bert", "modern-bert", "t5encoder",
             "gemma-embedding")  # fmt: skip
 """Architectures that answer with vectors only, whatever their header says of pooling."""
+FORWARD_APART = ("nemotron_h", "nemotron_h_moe")
+"""Architectures whose feed-forwards are layers of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,12 +153,16 @@ def _caches(
 
 
 def _state(reader: _Reader, layers: int | None, kv: tuple[int, ...]) -> int:
-    """Bytes of one request's recurrent state: of all layers that are not attention's."""
+    """Bytes of one request's recurrent state: of all layers that are not attention's. Of Nemotron-H those with a feed-forward are none
+    either (llama.cpp, `models/nemotron-h.cpp`); elsewhere that stands beside the state."""
     conv, inner, size = (reader.figure(f"ssm.{name}") for name in ("conv_kernel", "inner_size", "state_size"))
     if not (layers and layers <= MAX_LAYERS and conv and inner and size):
         return 0
     interval = reader.figure("full_attention_interval")
     attention = layers // interval if interval else sum(1 for heads in kv if heads) if len(kv) > 1 else 0
+    forward = reader.per_layer("feed_forward_length") if reader.architecture in FORWARD_APART else ()
+    if len(kv) > 1 and len(forward) > 1:
+        attention = sum(1 for heads, width in zip(kv, forward, strict=False) if heads or width)
     groups = reader.figure("ssm.group_count") or 0
     return caches.state(layers=layers - min(layers, attention), conv=conv, inner=inner, size=size, groups=groups)
 

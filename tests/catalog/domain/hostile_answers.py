@@ -73,6 +73,6 @@ class Answers:
             end = span and span.end
             with (
                 self.registry.opened("org/name", "b" * 40, "m.gguf", start=0, end=end) as answer,
-                suppress(RangesIgnored),
+                suppress(RangesIgnored, httpx.HTTPError),
             ):
                 list(_checked(answer, Wanted(path="m.gguf", size=100), span))

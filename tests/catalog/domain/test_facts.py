@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,20 @@ def test_parts_are_told_and_a_name_may_not_contradict() -> None:
 def test_a_figure_that_is_no_count_is_refused(value: Any) -> None:
     with pytest.raises(BadGguf, match="a count is needed"):
         facts(block_count=value)
+
+
+@pytest.mark.parametrize(("architecture", "states"), [("nemotron_h", 4), ("nemotron_h_moe", 4), ("granitehybrid", 6)])
+def test_feed_forwards_that_are_layers_of_their_own_keep_no_state(architecture: str, states: int) -> None:
+    given = {
+        "block_count": 8, "embedding_length": 4096, "attention.head_count": 32, "attention.key_length": 128,
+        "attention.value_length": 128, "attention.head_count_kv": (0, 0, 0, 8, 0, 0, 0, 8),
+        "feed_forward_length": (0, 0, 21_504, 0, 0, 0, 21_504, 0),
+        "ssm.conv_kernel": 4, "ssm.inner_size": 8192, "ssm.state_size": 128, "ssm.group_count": 8,
+    }  # fmt: skip
+    pairs = {"general.architecture": architecture, **{f"{architecture}.{key}": value for key, value in given.items()}}
+    found = model_facts(replace(header(), pairs=pairs))
+    assert found.state == states * (3 * (8192 + 2 * 8 * 128) + 128 * 8192) * 4
+    assert found.caches == (Caches(layers=2, key=1024, value=1024),)
 
 
 def test_shard_names() -> None:

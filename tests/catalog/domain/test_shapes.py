@@ -23,6 +23,7 @@ class Known:
 
 
 LLAMA = {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256}
+NEMOTRON = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-"
 KNOWN = {
     # 32 layers x 2 x 8 heads x 128 x 2 bytes
     "meta-llama/Meta-Llama-3-8B": Known(
@@ -104,6 +105,18 @@ KNOWN = {
         16_384,
         128 * MIB + 36 * (3 * 8448 + 128 * 64 * 128) * 4,
     ),
+    # 52 layers, four of attention: 4 x 2 x 8 heads x 128 x 2 bytes; of 24 others (Mamba 2) a request keeps 3 x (128 heads x 64 +
+    # 2 x 8 x 128) values of the convolution and 128 heads x 64 x 128, 4 bytes each; 24 are feed-forwards, which keep nothing
+    "nvidia/Nemotron-H-8B-Base-8K": Known(
+        {
+            "model_type": "nemotron_h", "num_hidden_layers": 52, "hidden_size": 4096, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "attention_head_dim": 128, "mamba_num_heads": 128, "mamba_head_dim": 64,
+            "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, "expand": 2, "intermediate_size": 21_504,
+            "hybrid_override_pattern": NEMOTRON, "vocab_size": 131_072,
+        },
+        16_384,
+        128 * MIB + 24 * (3 * 10_240 + 128 * 64 * 128) * 4,
+    ),
     # 24 layers, every second with a window of 128: 12 x 2 x 8 heads x 64 x 2 bytes, and 12 that keep 128 + 512 tokens
     "openai/gpt-oss-20b": Known(
         {
@@ -142,6 +155,20 @@ def test_a_recurrent_state_is_of_the_layers_that_have_one_and_of_all_where_none_
     assert config_facts({**config, "mamba_n_heads": None}).state == 36 * one  # 2 x 4096 is as wide
     for field in ("mamba_d_conv", "mamba_d_state"):
         assert config_facts({**config, field: 0}).state == 0
+
+
+def test_what_each_layer_is_may_be_said_in_three_ways() -> None:
+    config = KNOWN["nvidia/Nemotron-H-8B-Base-8K"].config
+    words = {"M": "mamba", "*": "attention", "-": "moe"}
+    named = [words[letter] for letter in NEMOTRON]
+    for way in ("layer_types", "layers_block_type"):
+        said = config_facts({**config, "hybrid_override_pattern": None, way: named})
+        assert (said.state, said.caches) == (config_facts(config).state, config_facts(config).caches)
+    one = config_facts(config).state // 24
+    both = config_facts({**config, "layers_block_type": ["hybrid"] * 52})
+    assert (both.state, sum(kind.layers for kind in both.caches)) == (52 * one, 52)
+    unsaid = config_facts({**config, "hybrid_override_pattern": "M*"})
+    assert (unsaid.state, sum(kind.layers for kind in unsaid.caches)) == (52 * one, 52)
 
 
 @pytest.mark.parametrize("types", [["full_attention"], "none", [1] * 62, None])
