@@ -17,6 +17,8 @@ class Faults:
     """Answer 200 with the whole file to a Range."""
     wrong_bytes: bool = False
     """One byte of the file is another."""
+    other_range: bool = False
+    """A range is answered by one that begins at 0, and says so."""
     wrong_length: int = 0
     """Bytes that the server claims too many."""
     rate_limits: int = 0

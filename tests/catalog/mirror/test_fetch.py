@@ -13,13 +13,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 
+from catalog.domain.manifests import Manifest, ManifestFile
+from catalog.domain.repository import Format
 from catalog.domain.spans import SEGMENT
 from catalog.mirror import fetch as fetching
-from catalog.mirror.fetch import Wanted, fetch
+from catalog.mirror.fetch import Origin, Wanted, fetch
+from catalog.mirror.origins import FromAddresses, FromRegistry
 from catalog.registry.client import Registry
 from llmgw_site.lib.errors import Refused
 from llmgw_site.lib.outgoing import Guard
@@ -73,6 +77,20 @@ def origin(hub: Hub) -> Iterator[FromHub]:
         yield FromHub(registry, hub.repos["org/big"].head)
 
 
+@pytest.fixture(params=["registry", "addresses"])
+def either(request: pytest.FixtureRequest, hub: Hub, wanted: Wanted) -> Iterator[Origin]:
+    """As an agent asks: a commit of a repository, or a plain address."""
+    guard, commit = Guard(private=True, proxies={}), hub.repos["org/big"].head
+    if request.param == "registry":
+        files = (ManifestFile(path=NAME, size=wanted.size, sha256=wanted.sha256),)
+        told = Manifest(id="ver_1", format=Format.GGUF, first=NAME, files=files, repository="org/big", commit=commit)
+        with Registry(guard=guard, endpoint=hub.base) as registry:
+            yield FromRegistry(registry, told)
+    else:
+        with FromAddresses(guard, {NAME: f"{hub.base}/org/big/resolve/{commit}/{quote(NAME)}"}) as addresses:
+            yield addresses
+
+
 @pytest.fixture
 def wanted(hub: Hub) -> Wanted:
     file = hub.repos["org/big"].commits[hub.repos["org/big"].head][NAME]
@@ -118,10 +136,10 @@ def test_a_small_file_is_checked_by_what_git_says_of_it(hub: Hub, origin: FromHu
 
 
 def test_f13_a_connection_that_is_cut_goes_on_where_it_was(
-    hub: Hub, origin: FromHub, wanted: Wanted, content: Path, tmp_path: Path
+    hub: Hub, either: Origin, wanted: Wanted, content: Path, tmp_path: Path
 ) -> None:
     hub.faults.cut_after, hub.faults.cuts = 3 << 20, 2
-    fetch(wanted, tmp_path / NAME, origin, connections=1)
+    fetch(wanted, tmp_path / NAME, either, connections=1)
     assert same(tmp_path / NAME, content)
     assert hub.sent() == SIZE  # not one byte twice
     starts = [int(item["range"].removeprefix("bytes=").partition("-")[0]) for item in bodies(hub) if item["range"]]
@@ -129,12 +147,25 @@ def test_f13_a_connection_that_is_cut_goes_on_where_it_was(
 
 
 def test_f12_a_server_that_ignores_ranges_sends_the_file_over_and_nothing_is_appended(
-    hub: Hub, origin: FromHub, wanted: Wanted, content: Path, tmp_path: Path
+    hub: Hub, either: Origin, wanted: Wanted, content: Path, tmp_path: Path
 ) -> None:
     hub.faults.cut_after, hub.faults.cuts, hub.faults.ignore_range = 9 << 20, 1, True
-    fetch(wanted, tmp_path / NAME, origin, connections=1)
+    fetch(wanted, tmp_path / NAME, either, connections=1)
     assert same(tmp_path / NAME, content)
     assert bodies(hub)[-1]["sent"] == SIZE
+
+
+def test_f12_bytes_of_another_place_than_was_asked_for_are_not_taken(
+    hub: Hub, either: Origin, wanted: Wanted, content: Path, tmp_path: Path
+) -> None:
+    hub.faults.cut_after, hub.faults.cuts, hub.faults.other_range = 9 << 20, 1, True
+    with pytest.raises(Refused) as refused:
+        fetch(wanted, tmp_path / NAME, either, connections=1)
+    assert refused.value.code == "file_changed"
+    assert "HTTP 206 with 'bytes 0-" in refused.value.message
+    hub.faults.reset()
+    fetch(wanted, tmp_path / NAME, either, connections=1)
+    assert same(tmp_path / NAME, content)
 
 
 def test_a_server_that_ignores_ranges_is_asked_by_one_connection(
