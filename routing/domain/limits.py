@@ -176,7 +176,12 @@ def reckon(endpoint: str, body: bytes, *, longest: int | None, answers: int, con
 
 def lengths(endpoint: str, value: Mapping[str, Any]) -> tuple[int | None, int]:
     """Of a request that was read: tokens that one answer of it may have (None: it names no bound), and how many there are."""
-    longest = max(_counts(value, _LONGEST), default=None)
+    longest = None
+    for name in _LONGEST:
+        if name in value:
+            count = value[name]
+            if type(count) is int and count >= 0 and (longest is None or count > longest):
+                longest = count
     answers = copies(value)
     prompts = value.get("prompt") if endpoint == COMPLETIONS else None
     if type(prompts) is list and type(prompts[0]) is not int:  # several texts; a list of numbers is one, cut already
@@ -186,11 +191,13 @@ def lengths(endpoint: str, value: Mapping[str, Any]) -> tuple[int | None, int]:
 
 def copies(value: Mapping[str, Any]) -> int:
     """How many answers there are to each prompt."""
-    return max(_counts(value, _COPIES), default=0) or 1
-
-
-def _counts(value: Mapping[str, Any], names: tuple[str, ...]) -> list[int]:
-    return [count for name in names if type(count := value.get(name)) is int and count >= 0]
+    most = 1
+    for name in _COPIES:
+        if name in value:
+            count = value[name]
+            if type(count) is int and count > most:
+                most = count
+    return most
 
 
 # --- what a client is told
