@@ -9,6 +9,7 @@ so a word that begins a line with a slash is not counted. What the limits reserv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,26 +37,38 @@ def fewest(endpoint: str, body: bytes, *, context: int | None) -> int | None:
         value: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
+    texts: Iterator[str | int]
     if endpoint == COMPLETIONS:
-        found = _of_prompt(value.get("prompt"))  # 1
+        texts = _of_prompt(value.get("prompt"))  # 1
     else:
-        given = value.get("input" if endpoint == RESPONSES else "messages")
-        found = sum(map(_words, _texts(value, given)))  # 2
-    return max(1, found if context is None else min(found, context))
+        texts = _texts(value, value.get("input" if endpoint == RESPONSES else "messages"))  # 2
+    most, found = math.inf if context is None else context, 0
+    for text in texts:
+        found += 1 if isinstance(text, int) else _words(text, most - found)
+        if found >= most:  # no need to hold up the event loop with the rest
+            break
+    return max(1, int(min(found, most)))
 
 
-def _words(text: str) -> int:
-    """By pieces: megabytes of text would be a million objects at once. One that lies across an edge may count as none."""
-    less = max(0, len(text) - 1) // PIECE + text.count("\n/") + text.count("\r/")
-    return max(0, sum(len(text[at : at + PIECE].split()) for at in range(0, len(text), PIECE)) - less)
+def _words(text: str, most: float) -> int:
+    """By pieces: megabytes of text would be a million objects at once. One that lies across an edge may count as none. Stops at
+    `most`."""
+    found = -(max(0, len(text) - 1) // PIECE + text.count("\n/") + text.count("\r/"))
+    for at in range(0, len(text), PIECE):
+        if found >= most:
+            break
+        found += len(text[at : at + PIECE].split())
+    return max(0, found)
 
 
-def _of_prompt(prompt: Any) -> int:
+def _of_prompt(prompt: Any) -> Iterator[str | int]:
     if type(prompt) is str:
-        return _words(prompt)
-    if type(prompt) is not list:
-        return 0
-    return sum(1 if type(item) is int else _of_prompt(item) for item in prompt)
+        yield prompt
+    for item in prompt if type(prompt) is list else ():
+        if type(item) is int:
+            yield item
+        else:
+            yield from _of_prompt(item)
 
 
 def _texts(value: Mapping[str, Any], given: Any) -> Iterator[str]:
