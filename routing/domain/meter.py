@@ -209,9 +209,6 @@ class StreamMeter:
     each     adds up where each of several answers has a usage of its own
     """
 
-    at_boundary = True
-    """Whether an event of llmgw's own may be put in here: only whole events have passed."""
-
     def __init__(
         self, *, strip: bool, redact: Callable[[bytes], bytes] | None = None, each: Summing | None = None
     ) -> None:
@@ -228,6 +225,11 @@ class StreamMeter:
         self._events = 0
         self._plain = False  # the first token was seen and no event is unfinished: the common state
         self._last = b""  # the last piece that was not read: why an answer ended mostly stands in it
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether an event of llmgw's own may be put in here: only whole events have passed."""
+        return not self._reader.long
 
     def feed(self, piece: bytes, now: float) -> bytes:
         """What goes to the client now that this piece has come; `now` in seconds of the caller's clock."""
@@ -253,6 +255,8 @@ class StreamMeter:
         an error as it may be told."""
         raw, data = event.raw, event.data
         if data is None:
+            if event.beginning:
+                self._count(now)
             return raw
         if data == DONE:
             self.done = True
@@ -266,12 +270,16 @@ class StreamMeter:
         if b'"error"' in data and (code := error_code(data)) is not None:
             self.error = self.error or code
             return raw if self._redact is None else self._redact(raw)  # no token
-        if self.first_token_at is None:
-            if not _has_token(data):
-                return raw
-            self.first_token_at = now
-        self._events += 1
+        if self.first_token_at is None and not _has_token(data):
+            return raw
+        self._count(now)
         return raw
+
+    def _count(self, now: float) -> None:
+        """An event that brings something generated."""
+        self._events += 1
+        if self.first_token_at is None:
+            self.first_token_at = now
 
     def finish(self) -> bytes:
         """At the end of the stream, however it came: the rest that was held. Fills in counts if none were reported."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from routing.domain.endpoints import Shape
-from routing.domain.meter import Counts, parsed, read_usage
+from routing.domain.meter import Counts, find_counts, parsed, read_usage
 from routing.domain.sse import Event, Reader
 
 _LOOK = {
@@ -26,14 +26,12 @@ _PIECES = {
     Shape.RESPONSES: re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"'),
 }
 """Events that bring something generated. Within a text the quotes would be escaped."""
+_TYPE = re.compile(rb'"type"\s*:\s*"([a-z_.]{1,100})"')
 _LAST = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 
 
 class NamedMeter:
     """`redact`: what is done with the bytes of an error event."""
-
-    at_boundary = True
-    """Whether an event of llmgw's own may be put in here: only whole events have passed."""
 
     def __init__(self, shape: Shape, *, redact: Callable[[bytes], bytes] | None = None) -> None:
         self.counts = Counts()
@@ -48,6 +46,11 @@ class NamedMeter:
         self._words = _LOOK[shape]
         self._events = 0
         self._plain = False  # the first token was seen and no event is unfinished: the common state
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether an event of llmgw's own may be put in here: only whole events have passed."""
+        return not self._reader.long
 
     def feed(self, piece: bytes, now: float) -> bytes:
         """What goes to the client now that this piece has come; `now` in seconds of the caller's clock."""
@@ -66,7 +69,10 @@ class NamedMeter:
 
     def _look(self, event: Event, now: float) -> bytes:
         raw, data = event.raw, event.data
+        if data is None and not event.beginning:
+            return raw
         if data is None:
+            self._look_at_long(event, now)
             return raw
         if self._piece.search(data) is not None:
             self._events += 1
@@ -87,6 +93,19 @@ class NamedMeter:
             self.error = self.error or _code(value)
             return raw if self._redact is None else self._redact(raw)
         return raw
+
+    def _look_at_long(self, event: Event, now: float) -> None:
+        """What it is stands in its beginning, and what it counts in its end."""
+        if self._piece.search(event.beginning) is not None:
+            self._events += 1
+            if self.first_token_at is None:
+                self.first_token_at = now
+        found = _TYPE.search(event.beginning)
+        kind = found[1].decode() if found is not None else ""
+        if kind in _LAST:
+            self.done = True
+            self._ended(kind, {})
+            find_counts(event.raw, self.counts)
 
     def _ended(self, kind: Any, value: dict[str, Any]) -> None:
         """1. a message says why with its last counts; 2. a response by the name of its last event, or what it lacks."""

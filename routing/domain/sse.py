@@ -13,7 +13,9 @@ from dataclasses import dataclass
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
 MOST_HELD = 4 << 20
-"""Bytes of one unfinished event that are kept for reading; a longer one passes unread."""
+"""Bytes of one unfinished event that are kept for reading; of a longer one only its beginning and its end are looked at."""
+BEGINNING, TAIL = 1 << 10, 16 << 10
+"""Bytes of these."""
 
 COMMENT = b": keep-alive\n\n"
 """A comment: clients skip it, and connections and proxies see life."""
@@ -22,10 +24,12 @@ DONE = b"[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`raw`: the event's bytes with the empty line that ends it; `data`: its data lines joined, None without any."""
+    """`raw`: the event's bytes with the empty line that ends it; `data`: its data lines joined, None without any. `beginning`:
+    of an event that was too long, of which `raw` is the end."""
 
     raw: bytes
     data: bytes | None
+    beginning: bytes = b""
 
 
 def data_of(raw: bytes) -> bytes | None:
@@ -47,6 +51,8 @@ class Reader:
     def __init__(self) -> None:
         self.held = b""
         """What came after the last whole event."""
+        self.long = b""
+        """The beginning of the event that passes now before it is whole."""
 
     def feed(self, piece: bytes) -> list[Event]:
         """The events that end within `piece`."""
@@ -57,23 +63,25 @@ class Reader:
         start = 0
         while (match := _END.search(data, look)) is not None:
             raw = data[start : match.end()]
-            events.append(Event(raw, data_of(raw)))
+            events.append(Event(raw, None, self.long) if self.long else Event(raw, data_of(raw)))
+            self.long = b""
             start = look = match.end()
         self.held = data[start:]
         return events
 
     def passed(self, piece: bytes, look: Callable[[Event], bytes]) -> bytes:
         """What goes on now that `piece` has come: of each event what `look` lets pass, `piece` itself where that is all of it.
-        An event that is not whole is held, up to MOST_HELD; then it passes unread."""
+        An event that is not whole is held, up to MOST_HELD; then it passes but for its end."""
         whole = not self.held
         kept = []
         for event in self.feed(piece):
             passed = look(event)
             whole = whole and passed is event.raw
             kept.append(passed)
-        if len(self.held) > MOST_HELD:
-            kept.append(self.held)
-            self.held = b""
+        if len(self.held) > (4 * TAIL if self.long else MOST_HELD):
+            self.long = self.long or self.held[:BEGINNING]
+            kept.append(self.held[:-TAIL])
+            self.held = self.held[-TAIL:]
         return piece if whole and not self.held else b"".join(kept)
 
 

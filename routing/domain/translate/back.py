@@ -10,7 +10,7 @@ import orjson
 from llmgw_site.lib.errors import Refused
 from routing.domain.endpoints import CHAT, COUNT_TOKENS, ENDPOINTS, MESSAGES, TOKENIZE, Shape
 from routing.domain.envelopes import body_of, error_event
-from routing.domain.sse import DONE, Reader
+from routing.domain.sse import DONE, MOST_HELD, Reader
 from routing.domain.translate import messages_in, messages_out, responses_in, responses_out
 
 
@@ -53,6 +53,8 @@ class Back:
                 out += map(_written, self._events.end())
             else:
                 out.append(self._chunk(orjson.loads(data)))
+        if len(self._reader.held) > MOST_HELD:
+            raise ValueError("an event is too long")
         return b"".join(out)
 
     def _chunk(self, value: Any) -> bytes:

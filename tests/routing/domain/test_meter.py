@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from routing.domain.endpoints import Shape
 from routing.domain.meter import BodyMeter, Counts, StreamMeter, read_usage
+from routing.domain.sse import MOST_HELD
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 3, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 4}}
 
@@ -240,3 +241,11 @@ def test_what_is_no_usual_document_is_searched(text: bytes) -> None:
     pieces.feed(text)
     whole.whole(text)
     assert whole.counts == pieces.counts
+
+
+def test_a_chunk_that_is_too_long_to_be_held_is_one_and_what_follows_is_read() -> None:
+    chunk = json.dumps({"choices": [{"index": 0, "delta": {"audio": {"data": "x" * MOST_HELD}}}]}).encode()
+    pieces = [b"data: " + chunk[:-1], chunk[-1:] + b"\n", b"\ndata: [DONE]\n\n"]
+    meter = StreamMeter(strip=True)
+    assert b"".join(meter.feed(piece, 1.0) for piece in pieces) + meter.finish() == b"".join(pieces)
+    assert (meter.done, meter.first_token_at, meter.counts.completion) == (True, 1.0, 1)

@@ -6,12 +6,14 @@ import itertools
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.domain.endpoints import Shape
 from routing.domain.named_meter import NamedMeter
 from routing.domain.passing import PassMeter
+from routing.domain.sse import MOST_HELD
 
 
 def event(kind: str, **more: Any) -> bytes:
@@ -86,3 +88,35 @@ def test_an_answer_that_failed_has_its_code_and_the_event_is_redacted() -> None:
     meter = NamedMeter(Shape.ANTHROPIC)
     meter.feed(event("error", error={"type": "overloaded_error", "message": "busy"}), 1.0)
     assert (meter.error, meter.done) == ("overloaded_error", False)
+
+
+@pytest.mark.parametrize("step", [4093, 1 << 16, (1 << 16) + 1, MOST_HELD])
+def test_of_an_event_that_is_too_long_to_be_held_beginning_and_end_are_read(step: int) -> None:
+    picture = {"type": "image_generation_call", "result": "x" * (MOST_HELD + 1_000_000)}
+    usage = {"input_tokens": 10, "output_tokens": 99, "input_tokens_details": {"cached_tokens": 5}}
+    whole = event("response.completed", response={"output": [picture], "usage": usage})
+    data = event("response.created", response={"usage": None}) + event("response.output_text.delta", delta="a") + whole
+    meter = NamedMeter(Shape.RESPONSES)
+    passed, boundaries = b"", []
+    for at in range(0, len(data), step):
+        passed += meter.feed(data[at : at + step], 1.0)
+        boundaries.append((meter.at_boundary, passed.endswith(b"\n\n")))
+    assert passed == data
+    assert meter.done
+    assert all(whole for free, whole in boundaries if free)
+    assert boundaries[-1] == (True, True)
+    counts = meter.counts
+    assert (counts.prompt, counts.completion, counts.cached, counts.finish) == (10, 99, 5, "completed")
+
+
+@pytest.mark.parametrize("more", range(4))
+def test_what_follows_an_event_that_was_too_long_to_be_held_is_read(more: int) -> None:
+    delta = event("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": "x" * MOST_HELD})
+    cut = len(delta) - more  # also within the empty line that ends it
+    meter = NamedMeter(Shape.ANTHROPIC)
+    last = event("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 3}) + event("message_stop")
+    pieces = (delta[:cut], delta[cut:] + last)
+    assert b"".join(meter.feed(piece, 1.0) for piece in pieces) == delta + last
+    assert (meter.done, meter.first_token_at, meter.counts.completion, meter.counts.finish) == (
+        True, 1.0, 3, "tool_use",
+    )  # fmt: skip

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from routing.domain.endpoints import COUNT_TOKENS, MESSAGES, RESPONSES, Shape
 from routing.domain.named_meter import NamedMeter
-from routing.domain.sse import Reader
+from routing.domain.sse import MOST_HELD, Reader
 from routing.domain.translate.back import Back, translated
 
 TEXT = st.text(min_size=1, max_size=12)
@@ -167,3 +167,10 @@ def test_no_chunk_makes_it_fall(value: Any) -> None:
             back.whole(orjson.dumps(value))
         except ValueError:
             pass
+
+
+def test_an_event_that_does_not_end_is_not_kept_without_a_bound() -> None:
+    back = back_of(MESSAGES)
+    back.feed(b"data: " + b"x" * (MOST_HELD - 6))
+    with pytest.raises(ValueError, match="too long"):
+        back.feed(b"x")
