@@ -37,10 +37,11 @@ from tests.routing.gateway.scripted import until
 from tests.routing.gateway.test_limits import taken
 from tests.routing.gateway.test_uploads import FILE, KIND, form, part
 
-ONE, HOP = "one gateway", "edge and engine"
+ONE, HOP, CHAIN = "one gateway", "edge and engine", "edge, router and engine"
 WAYS: dict[str, dict[str, tuple[str, ...]]] = {
     ONE: {"all": ("edge", "router", "inference")},
     HOP: {"edge": ("edge",), "node": ("router", "inference")},
+    CHAIN: {"edge": ("edge",), "router": ("router",), "node": ("inference",)},
 }
 """Gateways of each way, by their names, with their modules; the first is asked, the last has the engine."""
 TRANSLATED = (MESSAGES, RESPONSES)

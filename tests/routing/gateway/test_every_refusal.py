@@ -155,16 +155,14 @@ async def _budget(folder: Path, path: str) -> Told:
 
 @provokes("queue_full", "queue_timeout")
 async def _queue(folder: Path, path: str) -> Told:
-    async with rig(folder, queue_length=1, queue_wait=0.5) as gw:
-        held = [asyncio.ensure_future(gw.client.post(path, json=ask({"never": True}))) for _ in range(2)]
-        await until(lambda: len(gw.engine.requests) == 2)
-        waits = asyncio.ensure_future(gw.client.post(path, json=ask()))
-        await until(lambda: gw.gateway.queues.lines[TINY].waiting)
-        yield "queue_full", await gw.client.post(path, json=ask())
-        yield "queue_timeout", await waits
-        for task in held:
-            task.cancel()
-        await gw.idle()
+    for code, bounds in {"queue_full": {"queue_length": 0}, "queue_timeout": {"queue_wait": 0.2}}.items():
+        async with rig(folder / code, **bounds) as gw:
+            held = [asyncio.ensure_future(gw.client.post(path, json=ask({"never": True}))) for _ in range(2)]
+            await until(lambda gw=gw: len(gw.engine.requests) == 2)  # type: ignore[misc]
+            yield code, await gw.client.post(path, json=ask())
+            for task in held:
+                task.cancel()
+            await gw.idle()
 
 
 @provokes("model_parked", "activation_unavailable", "activation_timeout")
@@ -177,7 +175,7 @@ async def _at_rest(folder: Path, path: str) -> Told:
     }.items():
         async with many(folder / code) as town:
             town.models = models
-            front = await town.start("front", "edge", "router", activation_timeout=0.3)
+            front = await town.start("front", "edge", "router", activation_timeout=1.0)
             await town.start("worker", "inference")
             if code == "activation_timeout":
                 await town.scripted("brain", "controller", handler=Controller(town))
@@ -191,15 +189,16 @@ async def _provider(folder: Path, path: str) -> Told:
     async with AsyncExitStack() as stack:
         provider = await stack.enter_async_context(Provider(key=PROVIDER_KEY))
         told = provider_entry(provider.url)
-        short = {"first_byte_timeout": 0.3}
-        gw = await stack.enter_async_context(cloud_rig(folder / "1", told, model=short))
+        gw = await stack.enter_async_context(cloud_rig(folder / "1", told))
         boom = json.dumps({"error": {"message": "boom", "code": 500}})
         for code, script in {
             "provider_broken": {"reset": True},
             "provider_error": {"status": 500, "body": boom},
-            "provider_timeout": {"never": True},
         }.items():
             yield code, await gw.client.post(path, json=ask(script, model=OURS))
+        short = {"first_byte_timeout": 0.2}
+        hurried = await stack.enter_async_context(cloud_rig(folder / "2", told, model=short))
+        yield "provider_timeout", await hurried.client.post(path, json=ask({"never": True}, model=OURS))
         for code, entry in {
             "provider_unreachable": provider_entry(f"http://127.0.0.1:{free_port()}/v1"),
             "provider_refused_key": provider_entry(provider.url, key="sk-another"),
@@ -256,7 +255,8 @@ async def _behind(folder: Path, path: str) -> Told:
     handlers = {"upstream_lost": breaks, "upstream_error": proxy, "upstream_timeout": silent}
     for code, handler in handlers.items():
         async with many(folder / code) as town:
-            town.change(TINY, first_byte_timeout=0.3)
+            if handler is silent:
+                town.change(TINY, first_byte_timeout=0.3)
             edge = await town.start("edge", "edge", "router", queue_wait=0.1)
             await town.scripted("node", "inference", handler=handler, serves=(TINY,))
             await town.settle()
@@ -267,19 +267,19 @@ async def _behind(folder: Path, path: str) -> Told:
           "too_many_connections")  # fmt: skip
 async def _listener(folder: Path, path: str) -> Told:
     """Below HTTP's requests: what is no request, and what is too much or too slow."""
-    bounds = {"max_body": 1000, "max_header_bytes": 2000, "body_timeout": 0.3, "header_timeout": 0.3}
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY.text}\r\n".encode()
-    async with rig(folder, **bounds) as gw:
+    async with rig(folder, max_body=1000, max_header_bytes=2000) as gw:
         yield "body_too_large", await gw.client.post(path, content=_pieces(2000))
         for code, sent in (
             ("body_too_large", head + b"content-length: 1001\r\n\r\n"),
-            ("body_too_slow", head + b"content-length: 100\r\n\r\nabc"),
             ("headers_too_large", head + b"x: " + b"v" * 3000 + b"\r\n\r\n"),
-            ("headers_too_slow", head),
             ("invalid_http", b"what?\r\n\r\n"),
         ):
             yield code, await _raw(gw, sent)
-    async with rig(folder / "second", max_connections=1) as gw, connected(gw.port):
+    async with rig(folder / "slow", body_timeout=0.2, header_timeout=0.2) as gw:
+        yield "body_too_slow", await _raw(gw, head + b"content-length: 100\r\n\r\nabc")
+        yield "headers_too_slow", await _raw(gw, head)
+    async with rig(folder / "full", max_connections=1) as gw, connected(gw.port):
         yield "too_many_connections", await _raw(gw, b"")
 
 
