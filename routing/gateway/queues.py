@@ -132,12 +132,16 @@ class Queues:
             if outcome is not None:
                 raise outcome
         except TimeoutError:
-            if ticket in self._waits:  # else its turn came at this very moment
+            if ticket in self._waits:
                 waited = exchange.loop.time() - now
                 overtaken = line.taken_above(ticket.klass) - above
                 raise self._refused(
                     exchange, late(model.name, line, ticket, waited=waited, overtaken=overtaken)
                 ) from None
+            if (
+                not future.cancelled() and (outcome := future.result()) is not None
+            ):  # else its turn came at this very moment
+                raise outcome from None
         finally:
             exchange.waits = False
             self._metrics.queued(exchange.model, exchange.loop.time() - now)

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from cluster.wire import to_dict
+from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.files import write_json
 from routing.domain.snapshot import KeyEntry, ModelEntry, ScopeEntry
 from routing.gateway.queues import Queues
@@ -279,6 +280,23 @@ async def test_another_replica_is_room_for_those_that_wait(tmp_path: Path) -> No
         answer = await task
         assert answer.status_code == 200
         assert (await gw.record()).replica_id == "rep_1b"
+
+
+async def test_who_has_to_go_at_the_moment_that_its_time_is_over_goes(tmp_path: Path) -> None:
+    async with busy(tmp_path, queue_wait=0.5) as gw:
+        task = asyncio.ensure_future(gw.chat())
+        await until(lambda: waiting(gw) == 1)
+        queues, loop = gw.gateway.queues, asyncio.get_running_loop()
+        (ticket,) = queues._waits
+        over = ticket.since + 0.5
+
+        def displace() -> None:
+            queues.lines[TINY].leave(ticket)
+            queues._decide(ticket, Refused(Kind.LIMITED, "queue_full", "Another took its place."))
+
+        loop.call_at(over - 0.04, time.sleep, 0.1)  # so that the loop comes to both of these at once
+        loop.call_at(over - 0.02, displace)
+        assert (await task).json()["error"]["code"] == "queue_full"
 
 
 @pytest.mark.parametrize("state", [{"state": "draining"}, {"leaving": True}, None], ids=["drains", "leaves", "gone"])
