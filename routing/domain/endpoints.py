@@ -16,6 +16,8 @@ IMAGES, EDITS, VARIATIONS = "images.generations", "images.edits", "images.variat
 RERANK, TOKENIZE, DETOKENIZE = "rerank", "tokenize", "detokenize"
 MODELS = "models"
 """The lists, which are read with GET: none of the table below."""
+OTHER = "other"
+"""Whatever is no endpoint."""
 
 
 class Shape(StrEnum):

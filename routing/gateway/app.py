@@ -17,7 +17,7 @@ import orjson
 from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.cors import Cors
-from routing.domain.endpoints import MODELS, PATHS
+from routing.domain.endpoints import MODELS, OTHER, PATHS
 from routing.domain.lines import fields_of
 from routing.domain.records import Outcome
 from routing.domain.tenancy import Holder
@@ -108,8 +108,8 @@ class App:
 
     async def passed_on(self, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
         """A request that another node passed on; its signature holds, its body is not proved yet."""
-        endpoint = PATHS.get(scope["path"], "other")
-        work: Work = _unknown_path if endpoint == "other" else self._generate
+        endpoint = PATHS.get(scope["path"], OTHER)
+        work: Work = _unknown_path if endpoint == OTHER else self._generate
         if scope["method"] != "POST":
             work = _not_allowed("POST")
         await self._run(scope, receive, send, endpoint, work, caller)
@@ -128,7 +128,7 @@ class App:
     def _other(self, path: str, method: str) -> tuple[str, Work]:
         if path == listing.PATH or (path.startswith(listing.PATH + "/") and len(path) > len(listing.PATH) + 1):
             return MODELS, self._models if method == "GET" else _not_allowed("GET")
-        return "other", _unknown_path
+        return OTHER, _unknown_path
 
     async def _models(self, exchange: Exchange) -> None:
         view = self._parts.table.view

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from llmgw_site.lib.clock import new_id
 from llmgw_site.lib.errors import Refused
-from routing.domain.endpoints import MODELS, Shape, shape_of
+from routing.domain.endpoints import MODELS, OTHER, Shape, shape_of
 from routing.domain.envelopes import error_body, error_event
 from routing.domain.meter import Counts, StreamMeter
 from routing.domain.named_meter import NamedMeter
@@ -174,7 +174,7 @@ class Exchange:
             elif name == b"x-session-id":
                 self.session = value
         self.shape = shape_of(endpoint)
-        if endpoint == MODELS and any(name == b"anthropic-version" for name, _ in scope["headers"]):
+        if endpoint in (MODELS, OTHER) and any(name == b"anthropic-version" for name, _ in scope["headers"]):
             self.shape = Shape.ANTHROPIC
         self.request_id = request_id(wish, new_id)
         self.record_id = ""

@@ -83,7 +83,8 @@ async def _one_gateway(folder: Path, path: str) -> Told:
             yield code, await gw.client.post(path, json=ask(model=model))
         yield "missing_api_key", await gw.client.post(path, json=ask(), headers={"authorization": ""})
         yield "invalid_api_key", await gw.client.post(path, json=ask(), headers={"authorization": "Bearer x"})
-        yield "unknown_path", await gw.client.post("/v1/nothing", json=ask())
+        sent = {"anthropic-version": "2023-06-01"} if path == MESSAGES else {}
+        yield "unknown_path", await gw.client.post(f"{path}/batches", json=ask(), headers=sent)
         yield "method_not_allowed", await gw.client.put(path, json=ask())
 
 
@@ -366,7 +367,7 @@ def check(code: str, answer: httpx.Response, path: str, status: str) -> None:
     assert int(answer.headers["content-length"]) == len(answer.content)
     assert not status or str(answer.status_code) in status.split(", "), (code, answer.status_code)
     shape = shape_of(PATHS[path])
-    if code in ("unknown_path", "invalid_multipart", "invalid_http", "too_many_connections"):
+    if code in ("invalid_multipart", "invalid_http", "too_many_connections"):
         shape = Shape.OPENAI  # of no path, or not of this one
     assert {name: value for name, value in body.items() if name != "error"} == (
         {"type": "error"} if shape is Shape.ANTHROPIC else {}
