@@ -83,8 +83,17 @@ def up(
 
 
 @app.command()
-def gateway() -> None:
+def gateway(
+    api_client: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A node, by name or id, that may fetch weights from here; may be repeated. Without: every node."
+        ),
+    ] = None,
+) -> None:
     """The data path: /v1/* and the listeners of this node."""
+    if api_client:
+        os.environ["LLMGW_WEIGHTS_CLIENTS"] = ",".join(api_client)
     _become("llmgw_site.cli.services", "gateway")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from llmgw_site.cli.main import NOUNS
+from llmgw_site.lib.config import load
 from tests.llmgw_site.cli.conftest import Llmgw
 from tests.processes import free_port
 
@@ -50,6 +51,20 @@ def test_a_typo_is_a_usage_error_with_help(args: tuple[str, ...]) -> None:
 
 def test_a_near_miss_names_what_was_meant() -> None:
     assert "model" in llmgw("modle").stderr
+
+
+def test_the_gateway_is_told_which_nodes_may_fetch_weights_from_it(
+    command: Llmgw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLMGW_WEIGHTS_CLIENTS", "")  # put back afterwards
+    became: list[tuple[str, ...]] = []
+
+    def become(_: str, args: list[str]) -> None:
+        became.append((*args[-1:], *load().weights_clients))
+
+    monkeypatch.setattr(os, "execv", become)
+    assert command("gateway", "--api-client", "worker-1", "--api-client", "worker-2").code == 0
+    assert became == [("gateway", "worker-1", "worker-2")]
 
 
 def test_a_wrong_setting_is_one_line_with_the_way_out() -> None:
