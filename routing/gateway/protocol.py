@@ -159,7 +159,10 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as error:
                 if self._should_upgrade():
-                    self.handle_websocket_upgrade()
+                    if self._running is not None and not self._running.response_complete:
+                        self._refuse(_NO_HTTP)
+                    else:
+                        self.handle_websocket_upgrade()
                     return
                 rest = self._plain + rest[error.args[0] :]
                 self._plain = b""

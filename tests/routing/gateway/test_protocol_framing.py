@@ -65,6 +65,12 @@ async def test_a_request_to_connect_through_us_is_refused_whatever_it_offers(tmp
         assert code(await client.response()) == (400, "invalid_http")
 
 
+WEBSOCKET = (
+    b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+)
+
+
 async def test_a_websocket_is_opened_on_a_connection_that_was_used_before(tmp_path: Path) -> None:
     app = App()
 
@@ -79,11 +85,20 @@ async def test_a_websocket_is_opened_on_a_connection_that_was_used_before(tmp_pa
     async with listening(either, configured(tmp_path)) as port, connected(port) as client:
         await client.send(GET)
         assert (await client.response())[0] == 200
-        await client.send(
-            b"GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
-            b"sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
-        )
+        await client.send(WEBSOCKET)
         assert b" 101 " in await client.reader.readline()
+
+
+async def test_no_websocket_is_opened_before_an_answer_is_over(tmp_path: Path) -> None:
+    app = App()
+    app.go.clear()
+    async with listening(app, configured(tmp_path)) as port, connected(port) as client:
+        await client.send(GET + WEBSOCKET)
+        await until(lambda: app.asked == 1)
+        app.go.set()
+        assert (await client.response())[2] == b"0"
+        assert await client.reader.read() == b""
+    assert app.asked == 1
 
 
 CHUNKED = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"
