@@ -284,9 +284,11 @@ async def test_another_replica_is_room_for_those_that_wait(tmp_path: Path) -> No
 
 async def test_who_has_to_go_at_the_moment_that_its_time_is_over_goes(tmp_path: Path) -> None:
     async with busy(tmp_path, queue_wait=0.5) as gw:
-        task = asyncio.ensure_future(gw.chat())
-        await until(lambda: waiting(gw) == 1)
         queues, loop = gw.gateway.queues, asyncio.get_running_loop()
+        tasks: list[asyncio.Future[httpx.Response]] = []
+        while not queues._waits:  # anew where the machine is so busy that its time was over before this was looked at
+            tasks.append(asyncio.ensure_future(gw.chat()))
+            await until(lambda: queues._waits or tasks[-1].done())
         (ticket,) = queues._waits
         over = ticket.since + 0.5
 
@@ -296,7 +298,7 @@ async def test_who_has_to_go_at_the_moment_that_its_time_is_over_goes(tmp_path: 
 
         loop.call_at(over - 0.04, time.sleep, 0.1)  # so that the loop comes to both of these at once
         loop.call_at(over - 0.02, displace)
-        assert (await task).json()["error"]["code"] == "queue_full"
+        assert (await tasks[-1]).json()["error"]["code"] == "queue_full"
 
 
 @pytest.mark.parametrize("state", [{"state": "draining"}, {"leaving": True}, None], ids=["drains", "leaves", "gone"])
