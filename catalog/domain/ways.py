@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from catalog.domain.facts import ModelFacts
+
 
 class Way(Protocol):
     """Of a profile, how it is divided."""
@@ -33,12 +35,21 @@ class Problem(NamedTuple):
     message: str
 
 
-def problem(way: Way, heads: int | None = None, layers: int | None = None) -> Problem | None:
-    """Why no engine can run a model this way; None if one can. `heads`, `layers`: of the model, where known.
+def divides(facts: ModelFacts, tp: int) -> bool:
+    """Whether vLLM can share the attention among so many cards, as far as the heads are known: each has as many heads as the others,
+    and as many KV heads, or one that the same number of cards have. Of latent attention each has all that is kept.
+
+    Source: vLLM, `models/llama.py` and its kin; a Phi-4 of 40 heads and 10 KV heads runs on 1, 2, 5 or 10 cards, not on 4."""
+    kv = 0 if facts.kv_lora_rank else facts.heads_kv or 0
+    return not (facts.heads or 0) % tp and (not kv or not kv % tp or not tp % kv)
+
+
+def problem(way: Way, facts: ModelFacts) -> Problem | None:
+    """Why no engine can run a model this way; None if one can.
 
     1. `llama_cpp_by_layers`   llama.cpp with tp or pp: it divides by layers
     2. `vllm_by_tp`            vLLM with several cards that are not named as tp, or named twice and differently
-    3. `heads_not_divisible`   vLLM divides heads over tp cards, and they cannot be divided so
+    3. `heads_not_divisible`   vLLM divides heads, and KV heads, over tp cards, and they cannot be divided so
     4. `cards_needed`          over several nodes, and no cards of each are named, or something is said of cards and none are used
     5. `too_few_layers`        over more nodes than the model has layers: each has a stage of its own
     """
@@ -56,15 +67,16 @@ def problem(way: Way, heads: int | None = None, layers: int | None = None) -> Pr
         else:
             text = f"gpus_per_node: vLLM divides each layer over its cards: write tp={way.gpus_per_node} instead."
         return Problem("vllm_by_tp", "gpus_per_node", text)
-    elif heads and way.tp and heads % way.tp:  # 3
-        fit = ", ".join(str(number) for number in range(1, min(heads, 64) + 1) if heads % number == 0)
-        text = f"tp: the model's {heads} attention heads cannot be divided over {way.tp} cards: write one of {fit}."
+    elif way.tp and not divides(facts, way.tp):  # 3
+        fit = ", ".join(str(number) for number in range(1, min(facts.heads or 64, 64) + 1) if divides(facts, number))
+        kv = f" and {facts.heads_kv} KV heads" if facts.heads_kv and facts.heads_kv != facts.heads else ""
+        text = f"tp: the model's {facts.heads} attention heads{kv} cannot be divided over {way.tp} cards: write one of {fit}."
         return Problem("heads_not_divisible", "tp", text)
     if way.pp > 1 and not way.tp:  # 4
         text = f"pp: a replica over {way.pp} nodes takes cards of each of them: write tp=1 or more with it."
         return Problem("cards_needed", "pp", text)
-    if layers and way.pp > layers:  # 5
-        text = f"pp: each of {way.pp} nodes takes a part of the layers, and the model has {layers}: write pp={layers} or less."
+    if facts.layers and way.pp > facts.layers:  # 5
+        text = f"pp: each of {way.pp} nodes takes a part of the layers, and the model has {facts.layers}: write pp={facts.layers} or less."
         return Problem("too_few_layers", "pp", text)
     if not (way.tp or way.gpus_per_node) and (way.card_memory or way.card_classes):  # 4
         field = "card_memory" if way.card_memory else "card_classes"

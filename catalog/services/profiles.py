@@ -128,7 +128,7 @@ def vet_way(profile: Profile, model: Model) -> None:
     if any(not isinstance(getattr(profile, name), int) for name in ("gpus_per_node", "tp", "pp", "card_memory")):
         return  # what a column does not allow is refused with the row
     facts = facts_from_dict(model.facts)
-    found = ways.problem(profile, facts.heads, facts.layers)
+    found = ways.problem(profile, facts)
     if found is not None:
         raise Refused(Kind.INVALID, found.code, found.message, param=found.field)
 

@@ -13,6 +13,7 @@ from itertools import takewhile
 from catalog.domain.facts import ModelFacts
 from catalog.domain.needs import Needs, needs
 from catalog.domain.repository import FileSet, Format, RepoFile, choose_projector
+from catalog.domain.ways import divides
 from cluster.domain.board import Board
 from cluster.domain.feasible import holds, of_class, whole
 from cluster.domain.nowhere import NoPlace
@@ -241,16 +242,17 @@ def _counts(variant: Variant, most: int, tp: int) -> Iterable[int]:
 
 
 def _divides(variant: Variant, cards: int) -> bool:
-    """Whether vLLM can share every layer among so many cards: its attention heads have to be divisible."""
-    return variant.format is Format.GGUF or not variant.facts.heads or variant.facts.heads % cards == 0
+    """Whether vLLM can share every layer among so many cards."""
+    return variant.format is Format.GGUF or divides(variant.facts, cards)
 
 
 def _over_nodes(variant: Variant, plain: Way, klass: str, best: Sequence[int], tp: int) -> list[Way]:
     """Case 2: with all cards of each node."""
-    if variant.format is not Format.SAFETENSORS or not best:
+    if variant.format is not Format.SAFETENSORS or not best or (tp and not _divides(variant, tp)):
         return []
-    cards = max(takewhile(lambda count: count <= len(best), (1, 2, 4, 8, 16)))
-    cards = next((count for count in (tp or cards, cards // 2, cards // 4, 1) if count and _divides(variant, count)), 1)
+    cards = tp or max(
+        count for count in takewhile(lambda count: count <= len(best), (1, 2, 4, 8, 16)) if _divides(variant, count)
+    )
     for nodes in (count for count in (2, 4, 8) if count <= (variant.facts.layers or count)):
         way = _on_cards(plain, klass, cards, nodes)
         if _holds(variant, way, best):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from catalog.domain.ways import problem
+from catalog.domain.facts import ModelFacts
+from catalog.domain.ways import divides, problem
 
 
 @dataclass
@@ -47,6 +48,29 @@ class Way:
 def test_a_way_that_no_engine_knows_is_refused_with_what_to_write(
     way: Way, heads: int | None, code: str, words: str
 ) -> None:
-    found = problem(way, heads, layers=24)
+    found = problem(way, ModelFacts(kind="model", heads=heads, heads_kv=heads, layers=24))
     assert (found.code if found else "") == code
     assert words in (found.message if found else "")
+
+
+@pytest.mark.parametrize(
+    ("heads", "heads_kv", "rank", "fit"),
+    [
+        (32, 8, None, [1, 2, 4, 8, 16, 32]),  # beyond 8 a KV head is on two cards, or four
+        (40, 10, None, [1, 2, 5, 10, 20, 40]),  # Phi-4
+        (71, 1, None, [1, 71]),  # Falcon 7B
+        (16, 16, None, [1, 2, 4, 8, 16]),
+        (40, 10, 512, [1, 2, 4, 5, 8, 10, 20, 40]),
+        (None, None, None, list(range(1, 65))),
+    ],
+)
+def test_heads_and_kv_heads_are_shared_evenly(
+    heads: int | None, heads_kv: int | None, rank: int | None, fit: list[int]
+) -> None:
+    facts = ModelFacts(kind="model", heads=heads, heads_kv=heads_kv, kv_lora_rank=rank)
+    assert [number for number in range(1, 65) if divides(facts, number)] == [item for item in fit if item <= 64]
+    if heads == 40 and not rank:
+        found = problem(Way(engine="vllm", tp=4), facts)
+        assert found is not None
+        assert found.code == "heads_not_divisible"
+        assert "40 attention heads and 10 KV heads cannot be divided over 4 cards: write one of 1, 2, 5, 10" in found.message

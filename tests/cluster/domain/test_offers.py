@@ -122,6 +122,23 @@ def test_vllm_shares_layers_among_as_many_cards_as_divide_the_heads() -> None:
     assert the(a_gpu_node("one", *cards(8)), variant=folder(110, odd)).offers == ()  # 8 do not divide 28 heads
 
 
+def test_kv_heads_that_cannot_be_divided_are_no_way() -> None:
+    phi = replace(SEVENTY, heads=40, heads_kv=10, layers=40)
+    node = a_gpu_node("one", *cards(5))
+    assert the(node, variant=folder(60, phi), tp=4).offers == ()
+    assert told(the(node, variant=folder(60, phi), tp=5)) == [("L4", 5, 1, True)]
+    assert told(the(node, variant=folder(28, phi))) == [("L4", 2, 1, True)]
+    assert the(node, variant=folder(60, phi)).offers == ()  # no way is tried by itself that is no power of two
+
+
+def test_over_several_nodes_no_other_number_of_cards_is_offered_than_was_asked_for() -> None:
+    nodes = [a_gpu_node(f"n{at}", *cards(4, prefix=f"{at}-"), fabric="ib0") for at in range(2)]
+    assert the(*nodes, variant=folder(60), tp=3).offers == ()
+    assert told(the(*nodes, variant=folder(110, SEVENTY), tp=4)) == [("L4", 4, 2, True)]
+    odd = replace(SEVENTY, heads=62, heads_kv=62)
+    assert told(the(*nodes, variant=folder(60, odd))) == [("L4", 2, 2, True)]
+
+
 def test_vllm_over_the_nodes_of_a_fabric_where_no_node_holds_it() -> None:
     nodes = [a_gpu_node(f"n{at}", *cards(8, prefix=f"{at}-"), fabric="ib0") for at in range(2)]
     found = the(*nodes, variant=folder(220, SEVENTY))
