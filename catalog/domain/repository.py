@@ -7,12 +7,13 @@ matrices, draft heads). Names decide here what is fetched; what a file really is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from pathlib import PurePosixPath
 
-from catalog.domain.facts import SHARD, shard_names
+from catalog.domain.facts import SHARD
 from llmgw_site.lib.errors import Kind, Refused
 
 QUANTIZATION = re.compile(
@@ -34,6 +35,8 @@ WITH_WEIGHTS = re.compile(
 )
 """Small files that an engine reads beside safetensors."""
 MAX_FILES = 15_000
+MAX_MISSING = 1000
+"""Parts that are missing and told of, of all sets together: names alone can promise a thousand with each file."""
 
 
 class Format(StrEnum):
@@ -59,7 +62,7 @@ class RepoFile:
 class FileSet:
     """Files that make one model together: all parts, in order, and what is read beside them.
 
-    `missing`: parts that the names promise and the repository lacks. `size`: bytes of all files.
+    `missing`: parts that the names promise and the repository lacks, not all of them where they are very many. `size`: bytes of all files.
     """
 
     format: Format
@@ -92,9 +95,8 @@ def quantization(path: str) -> str:
 
 def file_sets(files: Sequence[RepoFile]) -> tuple[FileSet, ...]:
     """The models that these files make: GGUF ones by name, then the safetensors set."""
-    by_path = {file.path: file for file in files}
-    sets = [item for file in sorted(files, key=lambda file: file.path) if (item := _gguf(file, by_path))]
-    return (*sets, *_safetensors(by_path))
+    by_path = {file.path: file for file in sorted(files, key=lambda file: file.path)}
+    return (*_gguf(by_path), *_safetensors(by_path))
 
 
 def projectors(files: Iterable[RepoFile]) -> tuple[RepoFile, ...]:
@@ -123,44 +125,68 @@ def choose_projector(there: Sequence[RepoFile], chosen: FileSet, wanted: str) ->
     return found
 
 
-def _gguf(file: RepoFile, by_path: dict[str, RepoFile]) -> FileSet | None:
-    if not file.path.endswith(".gguf") or BESIDE.search(file.name.removesuffix(".gguf")):
-        return None
-    part = SHARD.fullmatch(file.name)
-    if part is None:
-        return FileSet(format=Format.GGUF, quantization=quantization(file.path), weights=(file,))
-    folder = PurePosixPath(file.path).parent
-    paths = [str(folder / name) for name in shard_names(file.name)]
-    there = [path for path in paths if path in by_path]
-    if file.path != there[0]:
-        return None  # its set is told by the first part that is there
-    label = quantization(str(folder / part["stem"]))
-    missing = tuple(path for path in paths if path not in by_path)
-    return FileSet(
-        format=Format.GGUF, quantization=label, weights=tuple(by_path[path] for path in there), missing=missing
-    )
+@dataclass(slots=True)
+class _Parts:
+    """A set of which a repository has some parts: by their numbers. `before`, `after`: of a part's number in its path."""
+
+    before: str
+    after: str
+    count: int
+    there: dict[int, RepoFile] = field(default_factory=dict)
+
+    def missing(self, most: int) -> list[str]:
+        """Names of parts that are not there: so many, and one at least where any is."""
+        numbers = (number for number in range(1, self.count + 1) if number not in self.there)
+        return [f"{self.before}{number:05d}{self.after}" for number in islice(numbers, max(1, most))]
 
 
-def _safetensors(by_path: dict[str, RepoFile]) -> Iterable[FileSet]:
+def _sets(files: Iterable[RepoFile], pattern: re.Pattern[str]) -> list[_Parts]:
+    """The sets of which these are parts; one that is beyond its own set's end is no part of it."""
+    found: dict[tuple[str, str], _Parts] = {}
+    for file in files:
+        if (part := pattern.fullmatch(file.path)) is None:
+            continue
+        number, count = int(part["number"]), int(part["count"])
+        around = file.path[: part.start("number")], file.path[part.end("number") :]
+        if 1 <= number <= count:
+            found.setdefault(around, _Parts(*around, count)).there[number] = file
+    return list(found.values())
+
+
+def _gguf(by_path: Mapping[str, RepoFile]) -> Iterator[FileSet]:
+    """By the path of the first part that is there."""
+    files = [
+        file
+        for file in by_path.values()
+        if file.path.endswith(".gguf") and not BESIDE.search(file.name.removesuffix(".gguf"))
+    ]
+    firsts = {next(iter(parts.there.values())).path: parts for parts in _sets(files, SHARD)}
+    left = MAX_MISSING
+    for file in files:
+        if SHARD.fullmatch(file.name) is None:
+            yield FileSet(format=Format.GGUF, quantization=quantization(file.path), weights=(file,))
+        elif parts := firsts.get(file.path):
+            missing = parts.missing(left)
+            left -= len(missing)
+            label = quantization(SHARD.sub(r"\g<stem>", file.path))
+            weights = tuple(parts.there.values())
+            yield FileSet(format=Format.GGUF, quantization=label, weights=weights, missing=tuple(missing))
+
+
+def _safetensors(by_path: Mapping[str, RepoFile]) -> Iterable[FileSet]:
     """The set in the top folder. Mistral's `consolidated*` repeats what `model*` holds."""
-    top = [file for path, file in sorted(by_path.items()) if "/" not in path]
+    top = [file for path, file in by_path.items() if "/" not in path]
     weights = [file for file in top if file.path.endswith(".safetensors") and not file.path.startswith("adapter_")]
     if any(file.path.startswith("model") for file in weights):
         weights = [file for file in weights if file.path.startswith("model")]
     if not weights:
         return
-    expected: dict[str, None] = {}
-    for file in weights:
-        if part := SAFETENSORS_PART.fullmatch(file.path):
-            count = min(int(part["count"]), 1000)
-            expected |= {
-                f"{part['stem']}-{number:05d}-of-{part['count']}.safetensors": None for number in range(1, count + 1)
-            }
-    missing = [path for path in (*expected, *NEEDED) if path not in by_path]
-    stems = {file.path.partition("-")[0].removesuffix(".safetensors") for file in weights}
-    beside = [
-        file for file in top if WITH_WEIGHTS.fullmatch(file.path) or file.path in {stem + INDEX for stem in stems}
-    ]
+    missing: list[str] = []
+    for parts in _sets(weights, SAFETENSORS_PART):
+        missing += parts.missing(MAX_MISSING - len(missing))
+    missing += [path for path in NEEDED if path not in by_path]
+    indexes = {file.path.partition("-")[0].removesuffix(".safetensors") + INDEX for file in weights}
+    beside = [file for file in top if WITH_WEIGHTS.fullmatch(file.path) or file.path in indexes]
     yield FileSet(
         format=Format.SAFETENSORS, quantization="", weights=tuple(weights), beside=tuple(beside), missing=tuple(missing)
     )

@@ -128,7 +128,7 @@ def largest() -> Case:
     texts = [seeds.of_pieces(piece, MAX_ITEMS) for piece in seeds.PIECES]
     keys, wide = seeds.of_keys(MAX_ITEMS), seeds.of_length(MAX_ANSWER)
     both = keys[:-2] + seeds.of_length(MAX_ANSWER - len(keys)) + b"}"  # the last key's value
-    texts += [keys, wide, both, seeds.of_files(MAX_FILES)]
+    texts += [keys, wide, both, seeds.of_files(MAX_FILES, seeds.NAMES[0])]
     headers = [seeds.of_tensors(38_000), seeds.of_keys(190_000), b'{"' + seeds.of_length(5 << 20)[1:] + b":1}"]
     headers += [
         b'{"x":' + seeds.of_pieces(b'{"a":1}', 300_000) + b"}",
@@ -153,6 +153,16 @@ def largest() -> Case:
     return one
 
 
+def many() -> Case:
+    """Repositories of as many files as are let in, whose names promise very many more."""
+    cards = [repo_card(parsed(seeds.of_files(MAX_FILES, name))) for name in seeds.NAMES]
+
+    def one(dice: random.Random) -> None:
+        choose(file_sets(dice.choice(cards).files))
+
+    return one
+
+
 def _json(dice: random.Random, seed: Any) -> Any:
     """A JSON value of a stranger, read as all of them are; None where it is none."""
     try:
@@ -173,6 +183,8 @@ def _json_bytes(dice: random.Random, seed: Any, share: float = 1.0) -> bytes:
 def case_of(reader: str) -> Case:
     if reader == "largest":
         return largest()
+    if reader == "many":
+        return many()
     tiny = seeds.tiny_header()
     return {
         "gguf": lambda dice: gguf(dice, tiny),

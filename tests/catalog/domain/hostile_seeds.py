@@ -281,11 +281,20 @@ def of_length(size: int) -> bytes:
     return b'"' + b"a" * (size - 6) + '\U0001f600"'.encode()
 
 
-def of_files(count: int) -> bytes:
+NAMES = (
+    "model-{:05d}-of-15000.safetensors",
+    "model{}-00001-of-01000.safetensors",
+    "m{}-00001-of-01000.gguf",
+    "m-00001-of-{:05d}.gguf",
+)
+"""Of very many files: one set, and sets of which each lacks all but one."""
+
+
+def of_files(count: int, name: str) -> bytes:
     """A repository of so many files, as the Hub tells of them."""
     files = (
-        b'{"rfilename":"model-%05d-of-%05d.safetensors","size":%d,"blobId":"%040x","lfs":{"sha256":"%064x","size":%d,"pointerSize":135}}'
-        % (at, count, 10**9 + at, at, at, 10**9 + at)
+        b'{"rfilename":"%s","size":%d,"blobId":"%040x","lfs":{"sha256":"%064x","size":%d,"pointerSize":135}}'
+        % (name.format(at).encode(), 10**9 + at, at, at, 10**9 + at)
         for at in range(count)
     )
     return b'{"id":"org/name","sha":"%s","siblings":[' % (b"a" * 40) + b",".join(files) + b"]}"

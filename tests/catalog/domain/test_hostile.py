@@ -38,6 +38,10 @@ def test_the_most_that_is_let_in_is_read_in_little_memory() -> None:
     run("largest", 40, 1)
 
 
+def test_names_that_promise_very_many_files_cost_little() -> None:
+    run("many", 8, 1)
+
+
 @pytest.mark.prove
 @pytest.mark.timeout(2500)
 @pytest.mark.parametrize("reader", READERS)

@@ -68,6 +68,22 @@ def test_parts_that_are_missing_are_named() -> None:
     assert "m-Q8_0-00001-of-00003.gguf is missing" in refused.value.message
 
 
+def test_a_part_beyond_the_end_of_its_set_is_none() -> None:
+    assert file_sets(files("m-00005-of-00003.gguf", "m-00000-of-00003.gguf")) == ()
+    sets = file_sets(files("m-00005-of-00003.gguf", "m-00001-of-00003.gguf"))
+    assert [[part.path for part in item.weights] for item in sets] == [["m-00001-of-00003.gguf"]]
+    assert len(sets[0].missing) == 2
+
+
+def test_of_very_many_missing_parts_some_are_told_and_one_of_each_set() -> None:
+    one = file_sets(files("m-00001-of-01000.gguf"))
+    assert len(one[0].missing) == 999
+    many = file_sets(files(*(f"m{number}-00001-of-01000.gguf" for number in range(100))))
+    assert len(many) == 100
+    assert all(item.missing for item in many)
+    assert sum(len(item.missing) for item in many) < 1200
+
+
 def test_sets_of_the_same_name_in_two_folders_are_two() -> None:
     sets = file_sets(files("a/m-00001-of-00002.gguf", "a/m-00002-of-00002.gguf", "b/m-00001-of-00002.gguf"))
     assert [(item.first.path, len(item.weights), len(item.missing)) for item in sets] == [
