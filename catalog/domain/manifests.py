@@ -20,6 +20,8 @@ from llmgw_site.lib.errors import Kind, Refused
 VERSION = re.compile(r"[a-z]{2,8}_[0-9A-Za-z]{8,40}")
 MAX_FILES = 2000
 MAX_SIZE = 1 << 60
+MAX_NAME = 250
+"""Bytes of a file's or folder's name: file systems take 255, and what is on its way has an ending more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,8 @@ def _file(data: Any) -> ManifestFile:
     path, size = _text(data, "path"), data.get("size")
     if len(path) > MAX_PATH or not PATH.fullmatch(path) or any(part.startswith(".") for part in path.split("/")):
         raise _bad(f"{path[:80]!r} is no path of a file")
+    if not path.isprintable() or any(len(part.encode()) > MAX_NAME for part in path.split("/")):
+        raise _bad(f"no disk or engine here takes {path[:80]!r}: names are printable and have {MAX_NAME} bytes at most")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_SIZE:
         raise _bad(f"{path[:80]} has no size")
     sha256, blob = _text(data, "sha256"), _text(data, "blob")

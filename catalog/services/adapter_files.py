@@ -53,6 +53,13 @@ def _look_folder(folder: Path) -> tuple[AdapterFacts, int]:
     return peft_adapter(config, header, what=str(folder)), size
 
 
+def no_comma(path: str, param: str) -> None:
+    """Raises Refused `invalid_value` of a path that llama.cpp would take for two."""
+    if "," in path:
+        text = f"{param}: {path} has a comma, which llama.cpp takes for the beginning of another file: rename it"
+        raise Refused(Kind.INVALID, "invalid_value", text, param=param)
+
+
 def find(
     repository: str, revision: str = "", *, file: str = "", formats: Sequence[Format]
 ) -> tuple[Seen, FileSet, AdapterFacts]:
@@ -62,6 +69,7 @@ def find(
     2. `file_not_in_repository`      none of that name
     3. `adapter_wrong_format`        there are some, in another format only
     4. `adapter_file_needed`         several: one must be named
+    5. `invalid_value`               its name has a comma
     """
     with registry.opened() as opened:
         card = opened.card(repository, revision or "main")
@@ -85,6 +93,7 @@ def find(
             text = f"{card.id} has several adapters, {_listed(fitting)}: name one (--file)"
             raise Refused(Kind.INVALID, "adapter_file_needed", text, param="file")
         chosen = fitting[0]
+        no_comma(chosen.first.path, "file")
         opened.check_access(card.id, card.commit, chosen.first.path)
         what = f"{chosen.first.path} of {card.id}"
         facts = _facts(opened, card.id, card.commit, chosen, what)

@@ -83,9 +83,7 @@ def remove(*, actor: str, adapter: Adapter) -> None:
 
 
 def _look(path: str) -> tuple[AdapterFacts, int]:
-    if "," in path:
-        text = f"path: {path} has a comma, which llama.cpp takes for the beginning of another file: rename it"
-        raise Refused(Kind.INVALID, "invalid_value", text, param="path")
+    adapter_files.no_comma(path, "path")
     if not weights.is_here(path):
         text = f"There is no file {path} on this machine: an adapter is read before it is taken, so put it here as on the nodes, or name a repository."
         raise Refused(Kind.INVALID, "weights_missing", text, param="path")

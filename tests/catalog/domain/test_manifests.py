@@ -45,7 +45,7 @@ def with_file(**fields: Any) -> dict[str, Any]:
         changed(files=[{"path": "a", "size": 1}, {"path": "a/b", "size": 1}], first=""), with_file(path="../x"),
         with_file(path="/etc/passwd"), with_file(path="a/../../x"), with_file(path=""), with_file(path="a//b"),
         with_file(path="a\\b"), with_file(path="a\x00b"), with_file(path=".hidden"), with_file(path="a/.git/config"),
-        with_file(path="a/"), with_file(path="x" * 600), with_file(path=None), with_file(size=-1), with_file(size=1.5),
+        with_file(path="a/"), with_file(path="x" * 600), with_file(path="m\u202effug.gguf"), with_file(path="a/" + "\u00e4" * 126), with_file(path=None), with_file(size=-1), with_file(size=1.5),
         with_file(size=True), with_file(size=None), with_file(size=1 << 61), with_file(sha256="zz"), with_file(blob="0" * 64),
         changed(files=[{"path": f"{at}", "size": 0} for at in range(2001)], first=""),
     ],

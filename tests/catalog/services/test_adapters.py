@@ -193,6 +193,9 @@ def test_an_adapter_of_the_registry_is_a_version_that_the_cluster_fetches(
     assert refusal(base, repository="org/tiny-GGUF", file="tiny-F16.gguf").code == "adapter_not_an_adapter"
     assert refusal(base, repository="org/broken").code == "gguf_not_gguf"
     assert refusal(base, repository="org/words").code == "repository_has_no_adapter"
+    stocked_hub.add(Repo("org/comma")).commit({"loud,calm.gguf": loud})
+    comma = refusal(base, repository="org/comma")
+    assert (comma.code, "loud,calm.gguf has a comma" in comma.message) == ("invalid_value", True)
     assert not Version.objects.exists()
     row = add(base, "calm", repository="org/voices", file="calm.gguf")
     assert row.version is not None
