@@ -188,9 +188,10 @@ def mirror(context: Context) -> Piece:
         text += f" ({format_bytes(state.shared)} were here already)"
     if state.code:
         now = time.time()
-        since = float(data.get("refused_since", now))
         patience = PATIENCE if state.code in PASSING else WRONG if state.code == "file_wrong" else NO_MIRROR
-        if state.code != LIMITED and now - since > patience:
+        before = data.get("refused_since")
+        since = {f"{patience:g}": now, **(before if isinstance(before, dict) else {})}  # what comes anew has its own time
+        if state.code != LIMITED and now - since[f"{patience:g}"] > patience:
             raise Refused(Kind.UNAVAILABLE, state.code, state.message or "a node refused to fetch the weights")
         said = f"{text}: {state.message}" if state.message else text
         return Piece(progress=share, detail=said, data={**data, "refused_since": since}, again_in=NEXT_LOOK)

@@ -128,7 +128,7 @@ def largest() -> Case:
     texts = [seeds.of_pieces(piece, MAX_ITEMS) for piece in seeds.PIECES]
     keys, wide = seeds.of_keys(MAX_ITEMS), seeds.of_length(MAX_ANSWER)
     both = keys[:-2] + seeds.of_length(MAX_ANSWER - len(keys)) + b"}"  # the last key's value
-    texts += [keys, wide, both, seeds.of_files(MAX_FILES, seeds.NAMES[0])]
+    texts += [keys, wide, both, seeds.of_files(MAX_FILES)]
     headers = [seeds.of_tensors(38_000), seeds.of_keys(190_000), b'{"' + seeds.of_length(5 << 20)[1:] + b":1}"]
     headers += [
         b'{"x":' + seeds.of_pieces(b'{"a":1}', 300_000) + b"}",

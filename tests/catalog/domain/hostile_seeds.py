@@ -290,7 +290,7 @@ NAMES = (
 """Of very many files: one set, and sets of which each lacks all but one."""
 
 
-def of_files(count: int, name: str) -> bytes:
+def of_files(count: int, name: str = NAMES[0]) -> bytes:
     """A repository of so many files, as the Hub tells of them."""
     files = (
         b'{"rfilename":"%s","size":%d,"blobId":"%040x","lfs":{"sha256":"%064x","size":%d,"pointerSize":135}}'

@@ -73,4 +73,7 @@ def test_heads_and_kv_heads_are_shared_evenly(
         found = problem(Way(engine="vllm", tp=4), facts)
         assert found is not None
         assert found.code == "heads_not_divisible"
-        assert "40 attention heads and 10 KV heads cannot be divided over 4 cards: write one of 1, 2, 5, 10" in found.message
+        assert (
+            "40 attention heads and 10 KV heads cannot be divided over 4 cards: write one of 1, 2, 5, 10"
+            in found.message
+        )

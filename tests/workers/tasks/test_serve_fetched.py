@@ -313,10 +313,33 @@ def test_what_time_cures_is_waited_for_while_a_node_fetches(
     machine.heartbeat(fetches=(FetchReport(version=version.pk, size=version.size, code=code, message="why"),))
     assert run(job).state == "running"
     noted = step(job, "mirror").data
-    told = {**noted, "refused_since": noted["refused_since"] - after}
+    since = {patience: at - after for patience, at in noted["refused_since"].items()}
+    told = {**noted, "refused_since": since}
     JobStep.objects.filter(job=job, name="mirror").update(data=told)
     job = run(job)
     assert (job.state, job.code) == (state, code if state == "failed" else "")
+
+
+def test_each_trouble_of_a_node_gets_its_own_time_and_two_in_turn_no_more(stocked_hub: Hub, machine: Machine) -> None:
+    job = run(opened(quantization="F16"))
+    version = Version.objects.get()
+
+    def told(code: str) -> Job:
+        report = FetchReport(version=version.pk, size=version.size, code=code, message="why")
+        machine.heartbeat(fetches=(report,))
+        return run(job)
+
+    def later(seconds: float) -> None:
+        row = JobStep.objects.get(job=job, name="mirror")
+        row.data["refused_since"] = {key: at - seconds for key, at in row.data["refused_since"].items()}
+        row.save()
+
+    assert told("fetch_broken").state == "running"
+    later(100.0)
+    assert told("file_wrong").state == "running"  # it came for the first time
+    assert told("fetch_broken").state == "running"
+    later(20.0)
+    assert (told("file_wrong").state, Job.objects.get(id=job.pk).code) == ("failed", "file_wrong")
 
 
 def test_progress_is_told_in_bytes_and_rate(stocked_hub: Hub, machine: Machine) -> None:
