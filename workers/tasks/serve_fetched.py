@@ -190,7 +190,8 @@ def mirror(context: Context) -> Piece:
         now = time.time()
         patience = PATIENCE if state.code in PASSING else WRONG if state.code == "file_wrong" else NO_MIRROR
         before = data.get("refused_since")
-        since = {f"{patience:g}": now, **(before if isinstance(before, dict) else {})}  # what comes anew has its own time
+        # what comes anew has its own time
+        since = {f"{patience:g}": now, **(before if isinstance(before, dict) else {})}
         if state.code != LIMITED and now - since[f"{patience:g}"] > patience:
             raise Refused(Kind.UNAVAILABLE, state.code, state.message or "a node refused to fetch the weights")
         said = f"{text}: {state.message}" if state.message else text
