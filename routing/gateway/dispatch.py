@@ -273,7 +273,9 @@ class Dispatch:
         if exchange.caller is not None:
             explicit = exchange.caller.marks.session.encode("latin-1") or None
         assert exchange.key is not None
-        return self._peers.session(exchange.key.key_id, explicit, body)
+        if exchange.conversation is None:
+            exchange.conversation = self._peers.session(exchange.key.key_id, explicit, body)
+        return exchange.conversation
 
     # --- routers ---
 

@@ -94,6 +94,7 @@ class Exchange:
         "code",
         "content_coding",
         "content_length",
+        "conversation",
         "counts",
         "endpoint",
         "first_token_at",
@@ -161,6 +162,7 @@ class Exchange:
         self.content_length: int | None = None
         self.content_coding = b""
         self.session: bytes | None = None  # what the client calls its conversation
+        self.conversation: str | None = None  # what names it here, once that was looked for in the body
         wish: bytes | None = None
         for name, value in scope["headers"]:
             if name == b"authorization":

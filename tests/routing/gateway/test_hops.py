@@ -12,6 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from cluster.domain.signing import Call
+from routing.domain.affinity import session_of
 from routing.domain.snapshot import ModelEntry
 from routing.gateway.callers import Caller, Marks
 from routing.gateway.exchange import Exchange
@@ -383,6 +384,26 @@ async def test_sessions_reach_the_inference_node_and_stay_on_one_replica(tmp_pat
                 homes.setdefault(seen.headers["x-session-id"], set()).add(worker.node.name)
         assert sorted(homes) == [f"talk-{number}" for number in range(6)]
         assert all(len(names) == 1 for names in homes.values())
+
+
+async def test_a_router_looks_once_into_a_body_for_its_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[bytes] = []
+
+    def look(key_id: str, explicit: bytes | None, body: bytes) -> str:
+        looked.append(body)
+        return session_of(key_id, explicit, body)
+
+    monkeypatch.setattr("routing.gateway.peers.session_of", look)
+    async with many(tmp_path) as town:
+        router = await town.start("router", "edge", "router")
+        await town.start("worker", "inference", serves=(TINY,))
+        router.node.config.router_file.write_text('{"strategy": "affinity"}')
+        router.gateway.rule.load()
+        await town.settle()
+        assert (await router.chat()).status_code == 200
+    assert len(looked) == 1
 
 
 async def test_models_are_listed_at_the_edge_from_what_nodes_offer(tmp_path: Path) -> None:
