@@ -24,6 +24,8 @@ NOT_ACCEPTED = frozenset(
     }
 )  # fmt: skip
 """Codes of refusals that say that nobody runs the request."""
+TRIED = frozenset(("engine_unreachable", "upstream_unreachable", "provider_unreachable"))
+"""Those of them that say that it was sent on its way, and did not arrive."""
 
 
 def order(

@@ -12,7 +12,7 @@ from llmgw_site.lib.units import format_bytes
 from routing.domain import budgets
 from routing.domain.choose import Seat
 from routing.domain.endpoints import ENDPOINTS
-from routing.domain.fallbacks import NOT_ACCEPTED, order, renamed
+from routing.domain.fallbacks import NOT_ACCEPTED, TRIED, order, renamed
 from routing.domain.limits import reckon
 from routing.domain.meter import Counts
 from routing.domain.openai import Ask, parse, upstream_body
@@ -130,7 +130,10 @@ class Generate:
             except Refused as error:
                 if exchange.started or error.code not in NOT_ACCEPTED:
                     raise
-                why = why or error.with_traceback(None)  # its frames are this one's, too
+                if why is None:
+                    why = error.with_traceback(None)  # its frames are this one's, too
+                    tried = exchange.forwarded_at if error.code in TRIED else None
+                    first = exchange.node_id, exchange.replica_id, tried
                 if left and exchange.trace is not None:
                     exchange.trace.declined(error.code)
                 exchange.forwarded_at = exchange.inner_queue_s = exchange.inner_schedule_s = None
@@ -138,6 +141,7 @@ class Generate:
         exchange.ask, exchange.asked, exchange.rates = ask, named, told
         exchange.model = routes[ask.model].model.base
         assert why is not None
+        exchange.node_id, exchange.replica_id, exchange.forwarded_at = first
         raise why
 
     async def _answer(self, exchange: Exchange, ask: Ask, body: bytes) -> None:

@@ -19,7 +19,7 @@ from cluster.domain.modules import MapNode
 from llmgw_site.lib.config import Config
 from llmgw_site.lib.errors import HTTP_STATUS, Kind, Refused
 from llmgw_site.lib.logs import event
-from routing.domain.fallbacks import NOT_ACCEPTED
+from routing.domain.fallbacks import NOT_ACCEPTED, TRIED
 from routing.domain.way import HANDED
 from routing.gateway.callers import Marks
 from routing.gateway.exchange import Exchange
@@ -38,7 +38,6 @@ SILENCE = 5 * BEAT
 """Seconds after which a node that sends them is dead, and has not merely much to do."""
 _HOPES = b"x-llmgw-hopes"
 """Whether the gateway that the client asked has another model to ask, so that the request shall not wait for long."""
-_TRIED = frozenset(("engine_unreachable", "upstream_unreachable", "provider_unreachable"))
 log = logging.getLogger(__name__)
 
 
@@ -167,7 +166,7 @@ async def _unchanged(exchange: Exchange, response: Response, *, node: MapNode) -
     body = await read_error(response, whole=True)
     code = _code(body)
     if exchange.caller is None and not exchange.started and code in NOT_ACCEPTED:  # 1
-        if not exchange.hopes and code not in _TRIED:
+        if not exchange.hopes and code not in TRIED:
             exchange.forwarded_at = None
         raise _declined(response, body, code)
     if response.status == 401:  # 2

@@ -15,6 +15,8 @@ import pytest
 from cluster.wire import to_dict
 from llmgw_site.lib.config import Config
 from routing.domain.snapshot import BudgetEntry, ModelEntry, PriceEntry
+from routing.gateway import dispatch
+from tests.processes import free_port
 from tests.routing.gateway.hops import many
 from tests.routing.gateway.rig import COLD, KEY, NARROW, SECOND, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import Peer, until
@@ -234,3 +236,19 @@ async def test_what_another_node_has_no_room_for_goes_to_the_next_model(tmp_path
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
         await town.idle()
+
+
+@pytest.mark.parametrize("model", [TINY, SECOND])
+async def test_an_engine_that_cannot_be_reached_has_failed_whether_or_not_a_fallback_was_asked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setattr(dispatch, "GRACE", 0.1)
+    async with rig(tmp_path, prepare=prepared) as gw:
+        gone = free_port()
+        gw.publish((local_engine("rep_1", TINY, gone), local_engine("rep_2", SECOND, gone)))
+        await until(lambda: all(seat.port == gone for seat in gw.gateway.table.view.routes[model].seats))
+        answer = await gw.chat(model=model)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "engine_unreachable")
+        record = await gw.record()
+        assert (record.outcome, record.code, record.model_served) == ("failed", "engine_unreachable", model)
+        assert record.replica_id == ("rep_1" if model == TINY else "rep_2")
