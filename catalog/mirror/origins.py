@@ -9,6 +9,7 @@ import httpx
 
 from catalog.domain.manifests import Manifest
 from catalog.registry.client import MAX_REDIRECTS, TIMEOUT, USER_AGENT, Registry
+from llmgw_site.lib.addresses import bare
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.outgoing import Guard, GuardedTransport, shown
 
@@ -55,7 +56,7 @@ class FromAddresses:
                     raise _refused(response)
                 yield response
         except (httpx.TooManyRedirects, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            text = f"{shown(httpx.URL(url))} leads nowhere ({error}): give the address of the file itself"
+            text = f"{bare(url)[:300]} leads nowhere ({error}): give the address of the file itself"
             raise Refused(Kind.UPSTREAM, "address_failed", text) from None
 
 

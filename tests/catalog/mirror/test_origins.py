@@ -112,6 +112,20 @@ def test_a_name_without_an_address_is_refused(hub: Hub) -> None:
     assert refused.value.code == "file_unknown"
 
 
+@pytest.mark.parametrize("url", ["http://0177.0.0.1/m?key=secret", "http://\u2460.1.1.1/m?key=secret"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    guard = Guard(private=True, proxies={})
+    with (
+        FromAddresses(guard, {"m": url}) as origin,
+        pytest.raises(Refused) as refused,
+        origin.opened("m", start=0, end=1),
+    ):
+        pass
+    assert refused.value.code == "address_failed"
+    assert "give the address of the file itself" in refused.value.message
+    assert "secret" not in refused.value.message
+
+
 def test_a_redirect_to_no_address_is_refused(hub: Hub, tmp_path: Path) -> None:
     hub.faults.redirect_to = "ftp://x.test/m.gguf"
     with addresses(hub, "q/m.gguf") as origin, pytest.raises((Refused, httpx.HTTPError)) as refused:
