@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from cluster.wire import CardReport
 from tests.fakes.nvml import GIB, Card, Nvml
+from tests.processes import running, wait_for, with_environ
 from workers.agent import cards as module
 from workers.agent import patience
 from workers.agent.cards import Cards, Health, Reader, driver_present, foreign_memory, problem_of
@@ -25,16 +27,23 @@ def quiet(tmp_path: Path) -> KernelLog:
     return KernelLog(tmp_path / "no-kmsg")
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[int]:
-    """Pid of a process that carries the marks of an engine of `tmp_path`."""
-    environ = {**os.environ, DATA: str(tmp_path), REPLICA: "rep_1"}
-    child = subprocess.Popen([sys.executable, "-c", "input()"], env=environ, stdin=subprocess.PIPE)
-    yield child.pid
-    child.kill()
-    child.wait()
+@contextmanager
+def an_engine(folder: Path) -> Iterator[int]:
+    """Pid of a process that carries the marks of an engine of `folder`, once they can be read: the kernel shows them a moment
+    after the program has begun."""
+    environ = {**os.environ, DATA: str(folder), REPLICA: "rep_1"}
+    argv = [sys.executable, "-c", "input()"]
+    with running(argv, env=environ, stdin=subprocess.PIPE, start_new_session=True) as child:
+        wait_for(lambda: child.pid in with_environ(DATA, str(folder)), what="the engine's marks")
+        yield child.pid
     assert child.stdin
     child.stdin.close()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[int]:
+    with an_engine(tmp_path) as pid:
+        yield pid
 
 
 def test_a_card_is_read_with_all_that_the_driver_tells(tmp_path: Path) -> None:
@@ -93,15 +102,8 @@ def test_a_pid_that_nobody_here_knows_makes_it_untold_unless_no_engine_runs(tmp_
     card = Card(used=8 * GIB, processes=[(NOBODY, 8 * GIB)])
     reader = Reader(tmp_path, nvml=Nvml(card), kernel=quiet(tmp_path))
     assert [item.memory_foreign for item in reader.read()] == [8 * GIB]
-    environ = {**os.environ, DATA: str(tmp_path), REPLICA: "rep_1"}
-    child = subprocess.Popen(
-        [sys.executable, "-c", "input()"], env=environ, stdin=subprocess.PIPE, start_new_session=True
-    )
-    try:
+    with an_engine(tmp_path):
         assert [item.memory_foreign for item in reader.read()] == [None]
-    finally:
-        child.kill()
-        child.communicate()
 
 
 @pytest.mark.parametrize(
