@@ -22,16 +22,19 @@ from llmgw_site.lib.logs import event
 
 log = logging.getLogger(__name__)
 BATCH_RECORDS, BATCH_BYTES, BLOCK = 500, 1 << 20, 1 << 18
+LONGEST_RECORD = 64 << 10
+"""Bytes of a line that is shipped: a record has some hundreds, and one call has to hold a batch of them."""
 REFUSALS_TO_GIVE_UP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Closed:
-    """A close line: the record, and where its line ends."""
+    """A close line: the record, where its line ends, and whether that is longer than controllers take."""
 
     record_id: str
     record: dict[str, Any]
     end: int
+    too_long: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,8 @@ def read_lines(data: bytes, start: int, *, most: int = BATCH_RECORDS, most_bytes
         if operation == "open":
             opened.append(record_id)
         elif operation == "close":
-            closed.append(Closed(record_id=record_id, record=record, end=start + at))
+            too_long = len(line) > LONGEST_RECORD
+            closed.append(Closed(record_id=record_id, record=record, end=start + at, too_long=too_long))
     return Lines(opened=tuple(opened), closed=tuple(closed), end=start + at)
 
 
@@ -89,7 +93,8 @@ class Batch:
 
     @property
     def records(self) -> tuple[dict[str, Any], ...]:
-        return tuple(item.record for item in self.closed)
+        """Those that controllers take."""
+        return tuple(item.record for item in self.closed if not item.too_long)
 
 
 class Spool:
@@ -173,15 +178,15 @@ class Spool:
     def committed(self, batch: Batch, stored: Collection[str], refused: Collection[str] = ()) -> bool:
         """Move on behind what is stored or refused now; whether that is all of the batch.
 
-        A record that the controllers refuse, or answer without storing five times in a row, is put aside in
-        `refused.jsonl` (nothing measured is lost) so that those behind it get through.
+        A record that is too long for them, that the controllers refuse, or answer without storing five times in a row, is
+        put aside in `refused.jsonl` (nothing measured is lost) so that those behind it get through.
         """
         segment = self._segments.get(batch.segment)
         if segment is None:
             return True
         missing = [item for item in batch.closed if item.record_id not in stored]
         if missing:
-            if any(item.record_id not in refused for item in missing):
+            if any(item.record_id not in refused and not item.too_long for item in missing):
                 self._refused += 1
                 if self._refused < REFUSALS_TO_GIVE_UP:
                     return False

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.agent.usage import REFUSALS_TO_GIVE_UP, Closed, Spool, read_lines
+from cluster.services.calls import MAX_BODY
+from cluster.wire import UsageBatch, to_dict
+from workers.agent.usage import LONGEST_RECORD, REFUSALS_TO_GIVE_UP, Closed, Spool, read_lines
 
 
 def line(op: str, number: int) -> bytes:
@@ -115,6 +117,23 @@ def test_a_record_that_the_controllers_refuse_is_put_aside_at_once(tmp_path: Pat
     aside = tmp_path / "refused.jsonl"
     assert [orjson.loads(text)["record_id"] for text in aside.read_bytes().splitlines()] == ["rec_2"]
     assert aside.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_record_that_no_controller_takes_for_its_length_is_put_aside_and_holds_up_none(tmp_path: Path) -> None:
+    def long(number: int, size: int) -> bytes:
+        return line("close", number).replace(b'"req_', b'"' + b"x" * size + b"req_")
+
+    segment(tmp_path, 1, line("close", 1), long(2, 3 << 20), line("close", 3), long(4, LONGEST_RECORD))
+    segment(tmp_path, 1, *(long(number, LONGEST_RECORD - 200) for number in range(5, 40)))
+    spool = Spool(tmp_path)
+    shipped = []
+    while batch := spool.next_batch():
+        assert len(orjson.dumps(to_dict(UsageBatch(node_id="node_1", records=batch.records)))) < MAX_BODY
+        shipped += [record["record_id"] for record in batch.records]
+        assert spool.committed(batch, {record["record_id"] for record in batch.records})
+    assert shipped == [f"rec_{number}" for number in (1, 3, *range(5, 40))]
+    aside = (tmp_path / "refused.jsonl").read_bytes().splitlines()
+    assert [orjson.loads(record)["record_id"] for record in aside] == ["rec_2", "rec_4"]
 
 
 @pytest.mark.parametrize(
