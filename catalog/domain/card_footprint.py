@@ -15,9 +15,16 @@ tail        the output layer, which lies on the last card
 embeddings  the table of token embeddings stays in the node's memory
 
 vLLM divides each layer over the cards evenly, takes all that it is given and makes cache of what is left; the estimate is
-the least that it starts with: weights and a fifth, and 2 GiB of each card.
+the least that it starts with:
 
-Sources: as footprint.py; GPUStack's rule for vLLM (weights x 1.2 + 2 GiB).
+    on the cards = weights + the larger of (a fifth of them, cards x cache) + cards x 2 GiB
+
+cache       of one request of the whole context, without which vLLM does not start, on each card: 16-bit keys and values of the
+            card's KV heads, at least one (more cards than heads: each head lies on several); of latent attention the whole
+            row, which is not divided; of layers with a window no more than window and batch; a recurrent state
+
+Sources: as footprint.py; GPUStack's rule for vLLM (weights x 1.2 + 2 GiB); vLLM, vllm/v1/kv_cache_interface.py
+(max_memory_usage_bytes of each kind of layer) and vllm/v1/core/kv_cache_utils.py (check_enough_kv_cache_memory).
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catalog.domain.facts import ModelFacts
+from catalog.domain.foreign import MOST
 from catalog.domain.footprint import DEFAULT_CONTEXT, MARGIN, PROCESS, cells, estimate, layers_of
 from llmgw_site.lib.units import GIB, MIB
 
@@ -38,7 +46,10 @@ VLLM_HOST = 4 * GIB
 """Of the node's memory for a vLLM engine; a worker for each card comes to it. A guess until it is measured."""
 VLLM_WORKER = 2 * GIB
 VLLM_CARD = 2 * GIB
-BATCH = 512
+VLLM_BATCH = 8192
+"""Tokens that vLLM computes at once, by its default for large cards (`--max-num-batched-tokens`)."""
+VLLM_BLOCK = 16
+"""Tokens of a block of its cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +92,25 @@ def by_layers(
     )
 
 
-def evenly(facts: ModelFacts, *, cards: int, weights: int = 0, card_memory: int = 0) -> CardFootprint:
-    """What vLLM takes with each layer divided over the cards."""
+def evenly(facts: ModelFacts, *, cards: int, weights: int = 0, context: int = 0, card_memory: int = 0) -> CardFootprint:
+    """What vLLM takes with each layer divided over the cards. `context`: tokens; 0: as trained, which vLLM takes then."""
     size = max(weights, facts.bytes)
-    least = size + size // 5 + cards * VLLM_CARD
+    least = size + max(size // 5, cards * _paged(facts, cards, context)) + cards * VLLM_CARD
     return CardFootprint(memory=VLLM_HOST + cards * VLLM_WORKER, cards=card_memory or least)
+
+
+def _paged(facts: ModelFacts, cards: int, context: int) -> int:
+    """Bytes on each card of the cache of one request with the whole context."""
+    tokens = context or facts.context or DEFAULT_CONTEXT
+    heads = 0 if facts.kv_lora_rank else facts.heads_kv or facts.heads or 0
+    held = max(1, -(-heads // cards))  # KV heads of one card
+    size = -(-facts.state // cards)
+    for kind in layers_of(facts):
+        rows = min(tokens, kind.window - 1 + VLLM_BATCH) + VLLM_BLOCK if kind.window else tokens
+        blocks = -(-rows // VLLM_BLOCK)
+        values = -(-(kind.key + kind.value) * held // heads) if heads else kind.key + kind.value
+        size += kind.layers * blocks * VLLM_BLOCK * values * 2
+    return min(size, MOST)
 
 
 def _cached(facts: ModelFacts, cache: int, context: int) -> int:

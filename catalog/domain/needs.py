@@ -76,7 +76,9 @@ def needs(way: Way, facts: ModelFacts, weights: int) -> Needs:
         memory = way.memory or estimate(facts, weights=weights, context=way.context, slots=way.slots).total
         return Needs(memory=memory)
     if way.engine == "vllm":
-        found = card_footprint.evenly(facts, cards=cards, weights=weights, card_memory=way.card_memory)
+        found = card_footprint.evenly(
+            facts, cards=cards, weights=weights, context=way.context, card_memory=way.card_memory
+        )
     else:
         found = card_footprint.by_layers(
             facts, cards=cards, weights=weights, context=way.context, slots=way.slots, card_memory=way.card_memory

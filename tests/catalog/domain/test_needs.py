@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.domain import card_footprint, labels
-from catalog.domain.caches import attention
+from catalog.domain.caches import attention, latent
 from catalog.domain.card_footprint import CARD_PROCESS, by_layers, evenly
 from catalog.domain.facts import ModelFacts
 from catalog.domain.footprint import estimate
@@ -65,6 +65,49 @@ def test_vllm_needs_weights_and_a_fifth_and_two_gib_a_card() -> None:
     assert found.cards == 128 * GIB
     assert found.memory == card_footprint.VLLM_HOST + 4 * card_footprint.VLLM_WORKER
     assert found.layer == 0
+
+
+LLAMA_70B = ModelFacts(
+    kind="model", layers=80, heads=64, heads_kv=8, key_length=128, value_length=128, context=131_072
+)  # fmt: skip
+DEEPSEEK_V3 = ModelFacts(
+    kind="model", layers=61, heads=128, heads_kv=128, kv_lora_rank=512, rope_length=64, context=163_840,
+    caches=latent(layers=61, rank=512, rope=64),
+)  # fmt: skip
+GEMMA_27B = ModelFacts(
+    kind="model", layers=62, heads=32, heads_kv=16, key_length=128, value_length=128, context=131_072,
+    caches=attention(
+        layers=62, heads_kv=(16,), key=128, value=128, window=1024, windowed=tuple(at % 6 < 5 for at in range(62))
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "cards", "context", "each"),
+    [
+        (LLAMA_70B, 1, 8192, 80 * 8 * 256 * 2 * 8192),  # 2.5 GiB
+        (LLAMA_70B, 4, 131_072, 80 * 2 * 256 * 2 * 131_072),  # 10 GiB of 40
+        (LLAMA_70B, 4, 0, 80 * 2 * 256 * 2 * 131_072),  # vLLM takes what the model was trained for
+        (LLAMA_70B, 16, 131_072, 80 * 1 * 256 * 2 * 131_072),  # each head lies on two cards
+        (LLAMA_70B, 1, 100, 80 * 8 * 256 * 2 * 112),  # whole blocks
+        (DEEPSEEK_V3, 8, 163_840, 61 * 576 * 2 * 163_840),  # 10.7 GiB on every card
+        (GEMMA_27B, 1, 131_072, (10 * 131_072 + 52 * (1023 + 8192 + 16 + 1)) * 16 * 256 * 2),  # 5/6 of the layers slide
+        (GEMMA_27B, 2, 512, (10 * 512 + 52 * 528) * 8 * 256 * 2),
+        (replace(LLAMA_70B, layers=0, state=8 * MIB), 4, 4096, 2 * MIB),
+    ],
+)
+def test_vllm_holds_one_request_of_the_whole_context(facts: ModelFacts, cards: int, context: int, each: int) -> None:
+    found = evenly(facts, cards=cards, weights=GIB // 1024, context=context)
+    assert found.cards == MIB + cards * (each + 2 * GIB)
+    large = evenly(facts, cards=cards, weights=1000 * cards * GIB, context=context)
+    assert large.cards == 1200 * cards * GIB + cards * 2 * GIB  # in the fifth, already
+
+
+def test_of_several_nodes_each_holds_the_cache_of_its_layers() -> None:
+    one = Way(engine="vllm", tp=4, context=131_072)
+    whole, half = (needs(way, LLAMA_70B, 140 * GIB).card_memory for way in (one, replace(one, pp=2)))
+    assert whole == 140 * GIB + 4 * (10 + 2) * GIB
+    assert half == (140 + 40) // 2 * GIB + 4 * 2 * GIB
 
 
 def test_each_of_several_nodes_has_a_part_of_the_layers_and_all_that_a_card_has_beside_them() -> None:
