@@ -32,8 +32,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from catalog.domain.facts import ModelFacts
-from catalog.domain.foreign import MOST
 from catalog.domain.footprint import DEFAULT_CONTEXT, MARGIN, PROCESS, cells, estimate, layers_of
+from catalog.domain.foreign import MOST
 from llmgw_site.lib.units import GIB, MIB
 
 CARD_PROCESS = 400 * MIB
