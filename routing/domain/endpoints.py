@@ -16,6 +16,7 @@ IMAGES, EDITS, VARIATIONS = "images.generations", "images.edits", "images.variat
 RERANK, TOKENIZE, DETOKENIZE = "rerank", "tokenize", "detokenize"
 MODELS = "models"
 """The lists, which are read with GET: none of the table below."""
+MODELS_PATH = "/v1/models"
 OTHER = "other"
 """Whatever is no endpoint."""
 
@@ -64,6 +65,12 @@ ENDPOINTS = {item.name: item for item in _ALL}
 """By name."""
 PATHS = {item.path: item.name for item in _ALL}
 """Path to name."""
+
+
+def meant(path: str) -> str | None:
+    """The path that a client means whose base URL lacks its /v1, or has one too many; None where there is none."""
+    ours = path.removeprefix("/v1") if path.startswith("/v1/") else f"/v1{path}"
+    return ours if ours in PATHS or ours == MODELS_PATH else None
 
 
 def shape_of(endpoint: str) -> Shape:

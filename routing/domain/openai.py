@@ -185,6 +185,8 @@ _ENGINE_CODES = {
     "not_supported_error": "not_supported",
     "unavailable_error": "engine_unavailable",
 }
+_NO_SUCH_PATH = frozenset({"File Not Found", "Not Found", "Method Not Allowed"})
+"""How llama.cpp, and FastAPI (vLLM and many others), say it."""
 ERROR_TEXT = 2000
 """Characters of an engine's error message that reach the client."""
 
@@ -226,3 +228,12 @@ def engine_error(status: int, body: bytes, *, secret: str, who: str = "engine") 
         "code": code[:100],
         "param": param[:200] if isinstance(param, str) else None,
     }
+
+
+def lacking(status: int, error: dict[str, Any], path: str, *, who: str = "engine") -> tuple[int, dict[str, Any]]:
+    """An error from `engine_error` where whom we asked does not know the path: a 404 about an address that the client cannot
+    see would look like one about its own. Any other error, one about a model too, stays as it is."""
+    if status not in (404, 405) or error["message"] not in _NO_SUCH_PATH:
+        return status, error
+    text = f"The {who} of this model has no {path}: use another model."
+    return 400, {"message": text, "type": "invalid_request_error", "code": "not_supported", "param": "model"}

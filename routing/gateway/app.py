@@ -17,7 +17,7 @@ import orjson
 from cluster.domain.modules import Module
 from llmgw_site.lib.errors import Kind, Refused
 from routing.domain.cors import Cors
-from routing.domain.endpoints import MODELS, OTHER, PATHS
+from routing.domain.endpoints import MODELS, OTHER, PATHS, meant
 from routing.domain.lines import fields_of
 from routing.domain.records import Outcome
 from routing.domain.tenancy import Holder
@@ -70,7 +70,7 @@ class App:
                 work: Work = self._generate if scope["method"] == "POST" else _not_allowed("POST")
                 await self._run(scope, receive, send, endpoint, work)
                 return
-            if path.startswith("/v1/") or path == "/v1":
+            if path.startswith("/v1/") or path == "/v1" or meant(path):
                 await self._run(scope, receive, send, *self._other(path, scope["method"]))
                 return
             if path in ("/healthz", "/readyz"):
@@ -297,5 +297,11 @@ async def _unknown_path(exchange: Exchange) -> None:
 
 
 def _unknown(path: str) -> Refused:
-    text = f"There is no {path[:200]} here. Served are {', '.join(PATHS)} and {listing.PATH}."
+    ours = meant(path)
+    if ours is None:
+        text = f"There is no {path[:200]} here. Served are {', '.join(PATHS)} and {listing.PATH}."
+    elif path.startswith("/v1/"):
+        text = f"There is no {path} here, but {ours}: leave out the /v1 that the client's base URL ends in."
+    else:
+        text = f"There is no {path} here, but {ours}: have the client's base URL end in /v1."
     return Refused(Kind.NOT_FOUND, "unknown_path", text)

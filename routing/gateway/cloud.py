@@ -26,7 +26,7 @@ from llmgw_site.lib.sealing import WrongSecret
 from routing.domain.choose import Route
 from routing.domain.endpoints import ENDPOINTS, MESSAGES
 from routing.domain.envelopes import body_of
-from routing.domain.openai import Ask, engine_error
+from routing.domain.openai import Ask, engine_error, lacking
 from routing.domain.outgoing import Outgoing, outgoing
 from routing.domain.snapshot import ProviderEntry
 from routing.gateway.errors import JSON
@@ -238,6 +238,7 @@ async def _error(exchange: Exchange, response: Response, *, model: str, key: str
     if key:
         told = told.replace(key.encode(), b"[provider key]")
     error = engine_error(status, told, secret=key, who="provider")
+    status, error = lacking(status, error, exchange.scope["path"], who="provider")
     body = body_of(status, error, exchange.shape)
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     headers += [item for item in response.headers if item[0] == b"retry-after"]

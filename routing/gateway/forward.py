@@ -16,7 +16,7 @@ from routing.domain.endpoints import Shape
 from routing.domain.envelopes import body_of, error_event
 from routing.domain.meter import BodyMeter, StreamMeter
 from routing.domain.named_meter import NamedMeter
-from routing.domain.openai import engine_error
+from routing.domain.openai import engine_error, lacking
 from routing.domain.outgoing import Outgoing
 from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
@@ -244,6 +244,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
     1. 401, 403   our own key was refused, which is no fault of the client's: 502
     2. below 400, or beyond 599   no answer to such a request: 502
     3. about a picture, sound or film that the request brings: 400, whatever the engine's status
+    4. no such path: 400
     """
     status = response.status
     told = await read_error(response)
@@ -255,6 +256,7 @@ async def _error(exchange: Exchange, response: Response, *, secret: str) -> None
         raise Refused(Kind.UPSTREAM, "engine_broken", f"The engine answered with the unexpected status {status}.")
     error = engine_error(status, told, secret=secret)
     status, error = media.told(status, error)  # 3
+    status, error = lacking(status, error, exchange.scope["path"])  # 4
     body = body_of(status, error, exchange.shape)
     headers: Headers = [JSON, (b"content-length", b"%d" % len(body))]
     headers += [(name, value) for name, value in response.headers if name.lower() == b"retry-after"]

@@ -11,7 +11,7 @@ from llmgw_site.lib.errors import Refused
 from routing.domain import model_pages
 from routing.domain.aliases import entry_of, open_to
 from routing.domain.choose import Route, allowed, disabled
-from routing.domain.endpoints import Shape
+from routing.domain.endpoints import MODELS_PATH, Shape
 from routing.domain.openai import model_list, model_not_found, model_object
 from routing.domain.snapshot import ModelEntry
 from routing.domain.tenancy import Holder
@@ -20,7 +20,7 @@ from routing.gateway.exchange import Exchange
 from routing.gateway.peers import Peers
 from routing.gateway.table import View
 
-PATH = "/v1/models"
+PATH = MODELS_PATH
 
 
 def models(view: View, key: Holder, peers: Peers) -> bytes:

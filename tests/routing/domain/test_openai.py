@@ -14,7 +14,7 @@ from llmgw_site.lib.errors import Kind, Refused
 from routing.domain import openai
 from routing.domain.endpoints import CHAT, PATHS
 from routing.domain.envelopes import error_body
-from routing.domain.openai import Ask, engine_error, parse, upstream_body
+from routing.domain.openai import Ask, engine_error, lacking, parse, upstream_body
 from tests.routing.domain.test_jsonbytes import OBJECTS
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"x"}]%b}'
@@ -126,6 +126,30 @@ def test_engine_errors_take_openais_shape(status: int, body: Any, wanted: tuple[
     error = engine_error(status, text.encode(), secret="KEY123")
     assert (error["message"], error["code"], error["param"]) == wanted
     assert isinstance(error["type"], str)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}),  # llama.cpp
+        (404, {"detail": "Not Found"}),  # FastAPI
+        (405, {"detail": "Method Not Allowed"}),
+        (404, {"error": {"message": "Not Found", "type": "NotFoundError", "code": 404}}),  # vLLM
+    ],
+)
+def test_an_engine_without_the_path_cannot_do_it(status: int, body: Any) -> None:
+    error = engine_error(status, json.dumps(body).encode(), secret="")
+    status, told = lacking(status, error, "/v1/images/generations")
+    assert (status, told["code"], told["param"]) == (400, "not_supported", "model")
+    assert told["message"] == "The engine of this model has no /v1/images/generations: use another model."
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(404, "The model `x` does not exist."), (404, "Response not found"), (500, "Not Found")]
+)
+def test_an_engines_404_about_anything_else_stays(status: int, text: str) -> None:
+    error = engine_error(status, json.dumps({"error": {"message": text}}).encode(), secret="")
+    assert lacking(status, error, "/v1/responses") == (status, error)
 
 
 def test_a_long_engine_message_is_bounded() -> None:

@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from cluster.wire import StartingReplica
+from routing.domain.endpoints import meant
 from tests.processes import free_port
 from tests.routing.gateway.rig import (
     COLD,
@@ -248,6 +249,30 @@ async def test_an_unknown_path_is_an_openai_404(tmp_path: Path, path: str) -> No
     async with rig(tmp_path) as gw:
         error = check(await gw.client.get(path), 404, "unknown_path")
         assert CHAT in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "ours", "do"),
+    [
+        ("/chat/completions", "/v1/chat/completions", "end in /v1"),
+        ("/responses", "/v1/responses", "end in /v1"),
+        ("/models", "/v1/models", "end in /v1"),
+        ("/v1/v1/messages", "/v1/messages", "leave out the /v1"),
+        ("/v1/v1/models", "/v1/models", "leave out the /v1"),
+        ("/v1/tokenize", "/tokenize", "leave out the /v1"),
+    ],
+)
+async def test_whose_base_url_is_wrong_hears_what_it_should_be(tmp_path: Path, path: str, ours: str, do: str) -> None:
+    async with rig(tmp_path) as gw:
+        for method in ("GET", "POST"):
+            message = check(await gw.client.request(method, path), 404, "unknown_path")["message"]
+            assert f"There is no {path} here, but {ours}:" in message
+            assert do in message
+
+
+@pytest.mark.parametrize("path", ["/v1/v1", "/chat", "/v1/chat", "/v1/v1/v1/models"])
+def test_a_path_that_is_near_nothing_is_not_guessed_at(path: str) -> None:
+    assert meant(path) is None
 
 
 async def test_all_other_paths_go_to_web(tmp_path: Path) -> None:
