@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from django.contrib import messages
+from django.contrib.admin import RelatedFieldListFilter
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.forms import ModelForm
@@ -15,6 +16,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
 
 from catalog.services import access, actors
+from catalog.services.holders import path
 from llmgw_site.lib.errors import Kind, Refused
 
 
@@ -92,6 +94,14 @@ class ServicePages(ModelAdmin, metaclass=_Abstract):  # type: ignore[misc]
             refused.param in getattr(item.form, "base_fields", {}) for item in self.inlines
         )
 
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        """A scope is offered by its path: many teams have a project of one name."""
+        field = super().formfield_for_foreignkey(db_field, request, **kwargs)
+        if field is not None and (above := _ABOVE.get(db_field.name)):
+            field.queryset = field.queryset.select_related(above)
+            field.label_from_instance = where
+        return field
+
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         back = request.path.removesuffix("delete/") + "change/"
         return self._answered(request, back, lambda: super(ServicePages, self).delete_view(request, *args, **kwargs))
@@ -111,6 +121,19 @@ class ServicePages(ModelAdmin, metaclass=_Abstract):  # type: ignore[misc]
     def _back(self, request: HttpRequest, back: str, refused: Refused) -> HttpResponse:
         messages.error(request, refused.message)
         return HttpResponseRedirect(back)
+
+
+def where(of: access.Holder) -> str:
+    """A scope as people find it: with the names of those above it."""
+    return " / ".join(path(of))
+
+
+class ScopeFilter(RelatedFieldListFilter):
+    """By a scope, each offered by its path."""
+
+    def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        rows = field.related_model._default_manager.select_related(_ABOVE[field.name])
+        return sorted(((row.pk, where(row)) for row in rows), key=lambda pair: pair[1])
 
 
 class ScopedPages(ServicePages):
@@ -133,7 +156,7 @@ class ScopedPages(ServicePages):
         filters = super().get_list_filter(request)
         if self._held(request, "view").everywhere:
             return filters
-        return [item for item in filters if item not in _SCOPES]
+        return [item for item in filters if (item[0] if isinstance(item, tuple) else item) not in _SCOPES]
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
@@ -185,6 +208,7 @@ class ScopedPages(ServicePages):
 
 
 _SCOPES = {"organisation": access.ORGANISATIONS, "team": access.TEAMS, "project": access.PROJECTS}
+_ABOVE = {"team": "organisation", "project": "team__organisation"}
 _NO_FIELD = frozenset({Kind.NOT_FOUND, Kind.FORBIDDEN})
 """Refusals after which there is nothing to type anew."""
 

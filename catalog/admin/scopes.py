@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from catalog import selectors
 from catalog.admin.names import NamesField, shown
-from catalog.admin.pages import ScopedPages, to_form
+from catalog.admin.pages import ScopedPages, ScopeFilter, to_form
 from catalog.choices import CLASSES, USUAL_CLASS
 from catalog.models import Organisation, Project, Team
 from catalog.services import access, scopes
@@ -147,7 +147,7 @@ class TeamPages(_ScopePages):
 @admin.register(Project)
 class ProjectPages(_ScopePages):
     list_display = ["name", "team", "organisation", "counting_class", "keys", "created_at"]
-    list_filter = ["team"]
+    list_filter: ClassVar[list[Any]] = [("team", ScopeFilter)]
     parent = "team"
     paths, written_paths = access.PROJECTS, access.PROJECTS[1:]
 

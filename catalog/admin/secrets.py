@@ -23,7 +23,7 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminSelectWidge
 
 from catalog import selectors
 from catalog.admin.names import NamesField, shown
-from catalog.admin.pages import ScopedPages, to_form
+from catalog.admin.pages import ScopedPages, ScopeFilter, to_form, where
 from catalog.models import AdminToken, ApiKey, RoleGrant
 from catalog.services import access, keys, tokens
 from catalog.services.allowlists import allowlist
@@ -132,8 +132,8 @@ class KeyForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(ApiKey)
 class KeyPages(_SecretPages):
     form = KeyForm
-    list_display = ["name", "text", "project", "user", "state", "created_at", "expires_at", "last_used_at"]
-    list_filter: list[Any] = [_Live, "project"]
+    list_display = ["name", "text", "scope", "user", "state", "created_at", "expires_at", "last_used_at"]
+    list_filter: list[Any] = [_Live, ("project", ScopeFilter)]
     search_fields = ["name", "prefix", "former_prefix", "id", "project__name", "user__username"]
     actions_detail = ["rotate"]
     paths = access.IN_PROJECT
@@ -156,6 +156,12 @@ class KeyPages(_SecretPages):
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         fields = KeyForm.Meta.fields
         return [*(name if name != "models" else "may_use" for name in fields), *self.shown] if obj else fields
+
+    @display(description="project", ordering="project__name")  # type: ignore[untyped-decorator]
+    def scope(self, row: ApiKey) -> str:
+        return format_html(
+            '{}<br><span class="text-subtle whitespace-nowrap">{}</span>', row.project.name, where(row.project.team)
+        )
 
     @display(description="models")  # type: ignore[untyped-decorator]
     def may_use(self, row: ApiKey) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.utils.formats import date_format
 
 from llmgw_site.console.theme import UNFOLD
 from tests.llmgw_site.console.conftest import Person
+from tests.rows import a_model
 
 ITEMS: list[dict[str, Any]] = [item for group in UNFOLD["SIDEBAR"]["navigation"] for item in group["items"]]
 
@@ -48,3 +50,30 @@ def test_accounts_are_kept_in_the_consoles_look(path: str, admin: Client) -> Non
 def test_moments_are_written_so_that_they_sort_and_name_their_zone() -> None:
     moment = datetime(2026, 11, 29, 15, 47, 5, tzinfo=UTC)
     assert date_format(moment, "DATETIME_FORMAT") == "2026-11-29 15:47:05 UTC"
+
+
+def words(page: bytes) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page.decode()).split())
+
+
+def test_an_empty_list_says_so_and_offers_what_can_be_done(admin: Client) -> None:
+    page = admin.get("/admin/catalog/provider/").content
+    assert "<title> Providers | llmgw</title>" in " ".join(page.decode().split())
+    assert "No providers yet Add provider" in words(page)
+    assert "show all" not in words(page).lower()
+    page = admin.get("/admin/routing/usagerecord/").content
+    assert "No usage records yet" in words(page)
+    assert "Add usage record" not in words(page)
+
+
+def test_a_search_that_finds_nothing_leads_back_to_all(admin: Client) -> None:
+    a_model()
+    page = words(admin.get("/admin/catalog/model/?q=zzz").content)
+    assert "Models 0 found ( show all )" in page
+    assert "Nothing found No model matches what is searched and filtered for. Show all" in page
+    assert "found" not in words(admin.get("/admin/catalog/model/").content).lower()
+
+
+def test_the_head_of_a_page_writes_a_name_as_it_is(admin: Client) -> None:
+    page = words(admin.get(f"/admin/catalog/model/{a_model('tiny').pk}/change/").content)
+    assert re.search(r"Models \w* ?chevron_right tiny ", page), page[:3000]
