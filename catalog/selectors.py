@@ -405,13 +405,20 @@ def events_about(model_id: str) -> QuerySet[Event]:
 
 
 def find(rows: QuerySet[Row], ref: str, *, noun: str, by: str = "name") -> Row:
-    """The row whose id is `ref`, else the one whose name it is. Raises Refused NOT_FOUND, or CONFLICT for several."""
+    """The row whose id is `ref`, else the one whose name it is; of teams and projects (`ABOVE`) else the one whose path it is, or
+    the path's end, as `search/web`. Raises Refused NOT_FOUND, or CONFLICT for several."""
     found = [] if "\x00" in ref else list(rows.filter(Q(pk=ref) | Q(**{by: ref}))[:3])
+    columns, names = ("name", *getattr(rows.model, "ABOVE", ())), [name.strip() for name in ref.split("/")][::-1]
+    if not found and "\x00" not in ref and 1 < len(names) <= len(columns):
+        found = list(rows.filter(**dict(zip(columns, names, strict=False)))[:3])
     exact = [row for row in found if row.pk == ref] or found
     if not exact:
         raise Refused(Kind.NOT_FOUND, "not_found", f"There is no {noun} {ref[:128]!r}.")
     if len(exact) > 1:
-        raise Refused(Kind.CONFLICT, "ambiguous_name", f"Several {noun}s are named {ref!r}: give the id instead.")
+        more = (
+            f", or write {columns[1].partition('__')[0].upper()}/{ref}" if len(columns) > 1 and "/" not in ref else ""
+        )
+        raise Refused(Kind.CONFLICT, "ambiguous_name", f"Several {noun}s are named {ref!r}: give the id{more}.")
     return exact[0]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 
 from catalog.choices import USUAL_CLASS
@@ -39,6 +41,7 @@ class Organisation(models.Model):
 class Team(models.Model):
     """People of one organisation who work together."""
 
+    ABOVE: ClassVar = ("organisation__name",)
     id = id_field("team")
     organisation = models.ForeignKey(Organisation, on_delete=models.PROTECT, related_name="teams")
     name = label_field()
@@ -69,6 +72,7 @@ class Team(models.Model):
 class Project(models.Model):
     """What keys are issued for, and usage is counted for."""
 
+    ABOVE: ClassVar = ("team__name", "team__organisation__name")
     id = id_field("proj")
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="projects")
     name = label_field()

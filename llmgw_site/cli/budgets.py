@@ -18,7 +18,7 @@ Ref = Annotated[
     str,
     typer.Argument(
         metavar="SCOPE",
-        help="Name or id of an organisation, team, project or key; team:NAME, key:NAME where names repeat.",
+        help="Name or id of an organisation, team, project or key; where names repeat TEAM/PROJECT, team:NAME, key:NAME.",
     ),
 ]
 Each = Annotated[str, typer.Option("--each", metavar="PERIOD", help="day or month.")]

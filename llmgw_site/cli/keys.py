@@ -22,7 +22,9 @@ COLUMNS: tuple[Column, ...] = (
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="What it is for.")],
-    project: Annotated[str, typer.Option(help="Project (name or id); may be left out where there is one.")] = "",
+    project: Annotated[
+        str, typer.Option(help="Project (name, TEAM/NAME or id); may be left out where there is one.")
+    ] = "",
     model: Annotated[list[str] | None, typer.Option(help="Model it may use; may be repeated; left out: all.")] = None,
     days: Annotated[float | None, typer.Option(min=0.0001, help="How long it is valid; left out: for ever.")] = None,
     user: Annotated[str, typer.Option(help="Name of the user whose key it is; left out: the project's.")] = "",

@@ -13,7 +13,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Roles of use
 User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
 Of = Annotated[
     str,
-    typer.Option("--of", metavar="SCOPE", help="Organisation, team or project (team:NAME, id); left out: the cluster."),
+    typer.Option(
+        "--of",
+        metavar="SCOPE",
+        help="Organisation, team or project (name, TEAM/PROJECT, team:NAME, id); left out: the cluster.",
+    ),
 ]
 COLUMNS: tuple[Column, ...] = (
     "user", "role", ("of", lambda row: "the cluster" if row["scope"] is None else f"{row['kind']} {row['scope_name']}"),

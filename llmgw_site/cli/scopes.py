@@ -18,7 +18,8 @@ PARENTS = {"team": "organisation", "project": "team"}
 Scope = Annotated[
     str,
     typer.Argument(
-        metavar="SCOPE", help="Name or id of an organisation, team or project; team:NAME where names repeat."
+        metavar="SCOPE",
+        help="Name, path (acme/search/web, search/web) or id of an organisation, team or project; or team:NAME.",
     ),
 ]
 Names = Annotated[
@@ -114,16 +115,21 @@ def remove(scope: Scope) -> None:
 
 
 def find(client: Api, ref: str) -> dict[str, Any]:
-    """The scope whose id or name is `ref`, with its `kind`; `team:NAME` says which kind is meant."""
+    """The scope whose id, name or path is `ref`, with its `kind`; `team:NAME` says which kind is meant, `search/web` in what it is."""
     kind, colon, name = ref.partition(":")
     rows = _tree(client)
     if colon and kind in PATHS:
         rows, ref = [row for row in rows if row["kind"] == kind], name
-    found = [row for row in rows if row["id"] == ref] or [row for row in rows if row["name"] == ref]
+    names = [name.strip() for name in ref.split("/")]
+    found = (
+        [row for row in rows if row["id"] == ref]
+        or [row for row in rows if row["name"] == ref]
+        or [row for row in rows if len(names) > 1 and row["path"][-len(names) :] == names]
+    )
     if not found:
         raise CliError(ExitCode.NOT_FOUND, f"there is no scope {ref!r}; `llmgw scope list` shows them")
     if len(found) > 1:
-        told = " or ".join(row["id"] for row in found)
+        told = " or ".join(f"{'/'.join(row['path'])} ({row['id']})" for row in found)
         raise CliError(ExitCode.REFUSED, f"several scopes are named {ref!r}: write {told}")
     return found[0]
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from catalog import selectors
 from catalog.models import ApiKey, Model, Project
-from catalog.services import keys, profiles, served
+from catalog.services import keys, profiles, scopes, served
 from llmgw_site.lib.errors import Kind, Refused
 from tests.rows import ACTOR, a_key, a_model, a_project
 
@@ -87,6 +87,24 @@ def test_a_row_is_found_by_id_or_name_and_an_id_wins() -> None:
         with pytest.raises(Refused) as refused:
             selectors.find(selectors.projects(), ref, noun="project")
         assert refused.value.kind == Kind.NOT_FOUND
+
+
+def test_a_scope_is_found_by_its_path_or_the_end_of_it_unless_a_name_is_just_that() -> None:
+    one, other = a_project("web"), a_project("own")
+    search = scopes.create_team(actor=ACTOR, organisation=one.team.organisation, name="search")
+    web = scopes.create_project(actor=ACTOR, team=search, name="web")
+    for ref in ("search/web", f"{search.organisation.name}/search/web", " search / web "):
+        assert selectors.find(selectors.projects(), ref, noun="project") == web
+    assert selectors.find(selectors.teams(), f"{search.organisation.name}/search", noun="team") == search
+    for ref in ("x/search/web", "search/", "/web", "search//web", "a/b/c/search/web", "search/web\0"):
+        with pytest.raises(Refused) as refused:
+            selectors.find(selectors.projects(), ref, noun="project")
+        assert refused.value.kind == Kind.NOT_FOUND, ref
+    with pytest.raises(Refused) as refused:
+        selectors.find(selectors.projects(), "web", noun="project")
+    assert refused.value.message == "Several projects are named 'web': give the id, or write TEAM/web."
+    type(other).objects.filter(pk=other.pk).update(name="search/web")
+    assert selectors.find(selectors.projects(), "search/web", noun="project") == other
 
 
 def test_a_name_that_several_carry_is_no_answer() -> None:

@@ -46,6 +46,27 @@ def test_a_scope_is_given_a_class_and_what_is_in_it_shows_where_it_comes_from(ll
     assert "are critical, since it says nothing itself" in told
 
 
+def test_projects_of_one_name_are_told_apart_by_their_path(llmgw: Llmgw) -> None:
+    llmgw("scope", "create", "organisation", "acme")
+    for team in ("search", "shop"):
+        llmgw("scope", "create", "team", team, "--in", "acme")
+        assert llmgw("scope", "create", "project", "web", "--in", f"acme/{team}").code == 0
+    refused = llmgw("scope", "class", "web", "opportunistic")
+    assert refused.code == 1
+    assert "write acme/search/web (proj_" in refused.err
+    assert "or acme/shop/web (proj_" in refused.err
+    assert llmgw("scope", "class", "search/web", "opportunistic").code == 0
+    classes = {row["id"]: (row["path"], row["priority_class"]) for row in llmgw("scope", "list", "--json").json}
+    assert (["acme", "search", "web"], "opportunistic") in classes.values()
+    assert (["acme", "shop", "web"], "") in classes.values()
+    key = llmgw("key", "create", "bot", "--project", "search/web", "--json").json
+    assert classes[key["project"]][0] == ["acme", "search", "web"]
+    assert "TEAM/web" in llmgw("key", "create", "bot", "--project", "web").err
+    assert llmgw("limit", "set", "acme/shop/web", "--requests", "5").code == 0
+    assert [row["path"] for row in llmgw("limit", "list", "--json").json] == [["acme", "shop", "web"]]
+    assert llmgw("limit", "remove", "shop / web").code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
