@@ -37,9 +37,8 @@ async def _send(send: Any, status: int, headers: Headers, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def last_answer(refused: Refused, request_id: str = "", shape: Shape = Shape.OPENAI) -> bytes:
+def last_answer(refused: Refused, request_id: str, shape: Shape = Shape.OPENAI) -> bytes:
     """The refusal as the bytes of a connection's last answer; `request_id` is what its log line says."""
     status, headers, body = render(refused, shape)
-    named = [(b"x-request-id", request_id.encode())] if request_id else []
-    lines = b"".join(b"%b: %b\r\n" % header for header in [*headers, *named])
+    lines = b"".join(b"%b: %b\r\n" % header for header in [*headers, (b"x-request-id", request_id.encode())])
     return b"%b%bconnection: close\r\n\r\n%b" % (STATUS_LINE[status], lines, body)

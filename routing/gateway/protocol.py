@@ -120,9 +120,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.app_state = {**self.app_state, PEER: shown}
         bounds = self.bounds
         if len(self.connections) > bounds.connections:
-            event(log, "connection_refused", level=logging.WARNING, connections=bounds.connections)
+            request_id = new_id("req")
+            event(
+                log,
+                "connection_refused",
+                level=logging.WARNING,
+                connections=bounds.connections,
+                request_id=request_id,
+            )
             self._refused = True
-            self.transport.write(last_answer(_TOO_MANY))
+            self.transport.write(last_answer(_TOO_MANY, request_id))
             self.transport.close()
             self._watch_write()
             return

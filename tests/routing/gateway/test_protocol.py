@@ -302,6 +302,7 @@ async def test_connections_over_the_bound_are_refused_and_come_in_when_others_le
                 answer = await three.response()
                 assert code(answer) == (503, "too_many_connections")
                 assert "retry-after" in answer[1]
+                assert answer[1]["x-request-id"].startswith("req_")
 
         for _ in range(100):  # until the others' leaving has been noticed
             async with connected(port) as client:
