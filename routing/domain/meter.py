@@ -35,8 +35,8 @@ class Counts:
     finish: str = ""  # why the engine ended the answer, of the first choice that did; empty: not known
 
 
-MOST_TOKENS = 2**53
-"""What an engine counts beyond this is no count."""
+MOST_TOKENS = 2**40
+"""What an engine counts from here on is no count: sums of many of these still fit where limits and reports are counted."""
 
 
 def _whole(value: Any) -> int | None:

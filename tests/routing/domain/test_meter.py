@@ -185,6 +185,14 @@ def test_a_large_document_is_not_kept() -> None:
     assert meter.counts == Counts(prompt=5, by_usage=True)
 
 
+@pytest.mark.parametrize("wrong", [-1, 2**40, 2**70, 1.5, True, "7", [], {}])
+def test_what_cannot_be_a_count_is_none(wrong: Any) -> None:
+    read_usage({"prompt_tokens": wrong, "completion_tokens": 3}, counts := Counts())
+    assert (counts.prompt, counts.completion) == (None, 3)
+    read_usage({"prompt_tokens": 2**40 - 1, "completion_tokens": wrong}, counts := Counts())
+    assert (counts.prompt, counts.completion) == (2**40 - 1, None)
+
+
 def test_what_was_thought_is_read_where_an_engine_says_it() -> None:
     chat, response = Counts(), Counts()
     read_usage({"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 7}}, chat)
