@@ -426,7 +426,8 @@ def find_user(name: str) -> Any:
     """The active user of this name. Raises Refused."""
     user = get_user_model().objects.filter(username=name.replace("\x00", "\ufffd"), is_active=True).first()
     if user is None:
-        raise Refused(Kind.INVALID, "invalid_value", f"user: there is no active user {name[:150]!r}.", param="user")
+        text = f"user: there is no active user {name[:150]!r}: add them on the console's page Users, or have them sign in there."
+        raise Refused(Kind.INVALID, "invalid_value", text, param="user")
     return user
 
 

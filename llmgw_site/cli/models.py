@@ -13,6 +13,7 @@ from llmgw_site.cli import (
     model_prices,
     model_queues,
     model_words,
+    scopes,
     serving,
     updates,
 )
@@ -20,7 +21,7 @@ from llmgw_site.cli import registry as model_registry
 from llmgw_site.cli import resources as model_resources
 from llmgw_site.cli.client import AsJson, Column, ago, api, print_json, show_item, show_list
 from llmgw_site.cli.model_words import engines, size, version_words
-from llmgw_site.cli.quotas import KINDS, find_scope
+from llmgw_site.cli.quotas import KINDS
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Models of the catalogue: what can be asked for.")
 for _orders in (serving.COMMANDS, model_orders.COMMANDS, model_registry.COMMANDS, updates.COMMANDS):
@@ -107,7 +108,7 @@ def owner(
     scope: Annotated[
         str,
         typer.Argument(
-            help="Organisation, team or project, by name or id; team:NAME where names repeat; `none`: nobody; "
+            help="Organisation, team or project, by name, path (search/web) or id; or team:NAME; `none`: nobody; "
             "left out: only say whose it is."
         ),
     ] = "",
@@ -116,7 +117,8 @@ def owner(
     client = api()
     row = client.find("models", model, noun="model")
     if scope and scope != "none":
-        kind, found = find_scope(client, scope)
+        found = scopes.find(client, scope)
+        kind = found["kind"]
         row = client.patch(f"models/{row['id']}", {kind: found["id"]})
     elif scope:
         row = client.patch(f"models/{row['id']}", dict.fromkeys(KINDS))

@@ -19,7 +19,8 @@ app = typer.Typer(
 Scope = Annotated[
     str,
     typer.Argument(
-        metavar="SCOPE", help="Name or id of an organisation, team or project; team:NAME where names repeat."
+        metavar="SCOPE",
+        help="Name, path (acme/search/web, search/web) or id of an organisation, team or project; or team:NAME.",
     ),
 ]
 _HOW = "cores=N, memory=SIZE or cards:CLASS=N; may be repeated."
@@ -101,23 +102,6 @@ def words(amounts: dict[str, Any]) -> list[str]:
     if "memory" in amounts:
         parts.append(format_bytes(amounts["memory"]))
     return parts
-
-
-def find_scope(client: Any, ref: str) -> tuple[str, dict[str, Any]]:
-    """Kind and row of an organisation, team or project, by id, by name or by `team:NAME`. Raises CliError."""
-    kind, colon, name = ref.partition(":")
-    if colon and kind in KINDS:
-        return kind, client.find(KINDS[kind], name, noun=kind)
-    found = [(kind, row) for kind, path in KINDS.items() for row in client.all(path) if ref in (row["id"], row["name"])]
-    found = [pair for pair in found if pair[1]["id"] == ref] or found
-    if not found:
-        known = [f"{kind}:{row['name']}" for kind, path in KINDS.items() for row in client.all(path)]
-        there = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "") or "none"
-        raise CliError(ExitCode.NOT_FOUND, f"there is no organisation, team or project {ref!r}; there are: {there}")
-    if len(found) > 1:
-        told = " or ".join(f"{kind}:{row['name']} ({row['id']})" for kind, row in found)
-        raise CliError(ExitCode.REFUSED, f"several are named {ref!r}: write {told}; an id will do too")
-    return found[0]
 
 
 def _number(value: str) -> int:

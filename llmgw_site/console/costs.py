@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -93,7 +94,11 @@ def one(request: HttpRequest, ref: str) -> HttpResponse:
         )
         for item in found.spans
     ]
-    line = {name: value for name, value in found.line.items() if value is not None}
+    line = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in found.line.items()
+        if value is not None
+    }
     scope = " / ".join(filter(None, (found.project.organisation_name, found.project.team_name, found.project.name)))
     cost = "" if found.record.cost is None else money(found.record.cost)
     return access.show(

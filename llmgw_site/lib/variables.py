@@ -88,10 +88,13 @@ class Variables:
     )
     debug: bool = _setting("LLMGW_DEBUG", "0", readers.flag, "Django's debug pages. Never in production.")
     log_level: str = _setting(
-        "LLMGW_LOG_LEVEL", "info", readers.one_of("debug", "info", "warning", "error"), "Least level that is logged."
+        "LLMGW_LOG_LEVEL",
+        "info",
+        readers.one_of("debug", "info", "warning", "error"),
+        "Least level that is logged: debug, info, warning or error.",
     )
     log_style: str = _setting(
-        "LLMGW_LOG_STYLE", "json", readers.one_of("json", "text"), "Log lines as JSON or for people."
+        "LLMGW_LOG_STYLE", "json", readers.one_of("json", "text"), "Log lines as JSON (`json`), or for people (`text`)."
     )
     access_log: bool = _setting(
         "LLMGW_ACCESS_LOG", "1", readers.flag, "One log line per request to the OpenAI endpoint."
@@ -156,7 +159,7 @@ class Variables:
         "LLMGW_PLACEMENT",
         "spread",
         readers.one_of("spread", "pack"),
-        "Whether replicas are spread over all nodes, or nodes are filled one after the other.",
+        "Whether replicas are spread over all nodes (`spread`), or nodes are filled one after the other (`pack`).",
     )
     rest_after: float = _setting(
         "LLMGW_REST_AFTER",

@@ -66,9 +66,9 @@ def test_a_model_gets_an_owner_and_loses_it(llmgw: Llmgw) -> None:
         assert (row.organisation_id, row.team_id, row.project_id) == columns
     done = llmgw("model", "owner", "tiny", "web")
     assert done.code == 1
-    assert f"team:web ({team.pk}) or project:web ({project.pk})" in done.err
+    assert f"acme/web ({team.pk}) or acme/web/web ({project.pk})" in done.err
     done = llmgw("model", "owner", "tiny", "nobody")
-    assert (done.code, "there are: organisation:acme, team:web, project:web" in done.err) == (4, True)
+    assert (done.code, "there is no scope 'nobody'; `llmgw scope list` shows them" in done.err) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_one_request_shows_its_time_in_parts(admin_client: Client) -> None:
         "Until its end 2.0 s",
         "8.50 USD",
         "rec_b",
+        "stream true",
     ):
         assert words in text
     assert admin_client.get("/admin/requests/none").status_code == 404
