@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from llmgw_site.cli import scopes
 from llmgw_site.cli.client import AsJson, CliError, Column, ExitCode, api, print_json, show_list
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Roles of users: admin, operator, viewer.")
@@ -50,6 +51,8 @@ def give(
 def take(user: User, of: Of = "") -> None:
     """Take a role from a user."""
     client = api()
+    if "/" in of:
+        of = scopes.find(client, of)["id"]
     kind, colon, name = of.rpartition(":")
     rows = [row for row in client.all("roles") if row["user"] == user]
     found = [row for row in rows if _is(row, kind if colon else "", name)]

@@ -14,7 +14,7 @@ urlpatterns = [
     path("usage/report", Reports.as_view({"get": "report"}), name="usage-report"),
     path("budgets", Budgets.as_view({"get": "list"}), name="budgets"),
     path(
-        "budgets/<str:ref>/<str:period>",
+        "budgets/<path:ref>/<str:period>",
         Budgets.as_view({"get": "retrieve", "put": "update", "delete": "destroy"}),
         name="budget",
     ),

@@ -6,7 +6,7 @@ import pytest
 
 from catalog.models import Organisation, Project
 from tests.llmgw_site.cli.conftest import Llmgw
-from tests.rows import a_model
+from tests.rows import a_model, a_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -66,6 +66,12 @@ def test_projects_of_one_name_are_told_apart_by_their_path(llmgw: Llmgw) -> None
     assert llmgw("limit", "set", "acme/shop/web", "--requests", "5").code == 0
     assert [row["path"] for row in llmgw("limit", "list", "--json").json] == [["acme", "shop", "web"]]
     assert llmgw("limit", "remove", "shop / web").code == 0
+    assert llmgw("budget", "set", "search/web", "--amount", "5").code == 0
+    assert llmgw("budget", "remove", "acme/search/web").code == 0
+    assert llmgw("quota", "set", "acme/shop", "--limit", "cores=1").code == 0
+    user = a_user("ann").username
+    assert llmgw("role", "give", user, "viewer", "--of", "shop/web").code == 0
+    assert llmgw("role", "take", user, "--of", "shop/web").code == 0
     model = a_model()
     assert llmgw("model", "owner", model.name, "shop/web").code == 0
     model.refresh_from_db()
