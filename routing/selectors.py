@@ -362,7 +362,7 @@ def report(rows: QuerySet[UsageDay], by: Sequence[str]) -> list[dict[str, Any]]:
     if "key" in by:
         names["key"] = catalog.key_names({row["key"] for row in told})
     if "project" in by:
-        names["project"] = {id: item.name for id, item in projects.items()}
+        names["project"] = reports.project_names(projects)
     if "team" in by:
         names["team"] = {item.team: item.team_name for item in projects.values()}
     if "organisation" in by:

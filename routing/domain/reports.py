@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,19 @@ class Project:
     team_name: str = ""
     organisation: str = ""
     organisation_name: str = ""
+
+
+def project_names(projects: Mapping[str, Project]) -> dict[str, str]:
+    """By id: the name, behind its team's where another project has the same, and that one's organisation's where even so."""
+    names = {id: item.name for id, item in projects.items()}
+    names = _longer(names, {id: f"{item.team_name}/{item.name}" for id, item in projects.items()})
+    return _longer(names, {id: f"{item.organisation_name}/{names[id]}" for id, item in projects.items()})
+
+
+def _longer(names: Mapping[str, str], instead: Mapping[str, str]) -> dict[str, str]:
+    """`names`, of which those that stand there several times are replaced."""
+    often = Counter(names.values())
+    return {id: name if often[name] == 1 else instead[id] for id, name in names.items()}
 
 
 def fold(
