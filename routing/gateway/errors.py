@@ -10,6 +10,8 @@ from routing.domain.envelopes import error_body
 from routing.gateway.response import Broken, TooSlow, UpstreamError
 
 JSON = (b"content-type", b"application/json")
+NO_RETRY = (b"x-should-retry", b"false")
+"""Read by OpenAI's clients, which else ask again on any 5xx."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -23,7 +25,7 @@ def render(error: Refused, shape: Shape = Shape.OPENAI) -> tuple[int, Headers, b
     if error.kind is Kind.UNAUTHORIZED:
         headers.append((b"www-authenticate", b'Bearer realm="llmgw"'))
     if error.code in ("model_disabled", "model_parked", "request_over_limit"):
-        headers.append((b"x-should-retry", b"false"))  # read by OpenAI's clients, which else ask again on any 503
+        headers.append(NO_RETRY)
     return HTTP_STATUS[error.kind], headers, body
 
 

@@ -22,7 +22,7 @@ from routing.domain.passing import PassMeter
 from routing.domain.records import Outcome
 from routing.domain.several import Tally, Told
 from routing.gateway.direct import DirectWriter, direct_writer
-from routing.gateway.errors import JSON
+from routing.gateway.errors import JSON, NO_RETRY
 from routing.gateway.exchange import EVENT_STREAM, UNBUFFERED, Exchange
 from routing.gateway.headers import Headers, to_client, to_engine
 from routing.gateway.inflate import plain
@@ -274,4 +274,6 @@ async def send_error(exchange: Exchange, status: int, headers: Headers, body: by
             {"type": "http.response.body", "body": error_event(body, exchange.shape), "more_body": True}
         )
         return
+    if status == 501 and NO_RETRY not in headers:  # what it cannot do it cannot do a second later
+        headers = [*headers, NO_RETRY]
     await exchange.answer(status, headers, body)

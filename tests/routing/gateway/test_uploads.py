@@ -215,5 +215,6 @@ async def test_the_real_engine_is_reached_and_says_that_its_model_does_not_hear(
         answer = await gw.client.post(HEARD, content=form(part("model", TINY.encode()), FILE), headers=KIND)
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (501, "not_supported"), json.dumps(error)
+        assert answer.headers["x-should-retry"] == "false"
         assert "audio" in error["message"]
         assert (await gw.record()).code == "not_supported"
