@@ -55,20 +55,22 @@ async def test_a_model_that_is_not_there_is_no_reason_to_remember_anything(tmp_p
         gw.engine.unknown = PATHS | {CHAT}
         for _ in range(2):
             answer = await gw.client.post(MESSAGES, json=scripted(MESSAGES, "hello"))
-            assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+            assert f"has no {MESSAGES}" in answer.json()["error"]["message"]
         assert [seen.path for seen in gw.engine.requests] == [MESSAGES, CHAT] * 2
         gw.engine.unknown = set()
         assert (await gw.client.post(MESSAGES, json=scripted(MESSAGES, "hello"))).status_code == 200
         assert gw.engine.last.path == MESSAGES
 
 
-async def test_what_a_chat_has_no_words_for_is_the_engine_s_own_answer_first_and_a_refusal_later(
+async def test_what_a_chat_has_no_words_for_is_refused_for_the_model_first_and_for_the_field_later(
     tmp_path: Path,
 ) -> None:
     async with rig(tmp_path) as gw:
         gw.engine.unknown = PATHS
         kept = {**scripted(RESPONSES, "hello"), "previous_response_id": "resp_1"}
-        assert (await gw.client.post(RESPONSES, json=kept)).status_code == 404
+        first = (await gw.client.post(RESPONSES, json=kept)).json()["error"]
+        assert (first["code"], first["param"]) == ("not_supported", "model")  # the engine has no such path
         assert (await gw.client.post(RESPONSES, json=scripted(RESPONSES, "hello"))).status_code == 200
         refused = await gw.client.post(RESPONSES, json=kept)
         error = refused.json()["error"]
