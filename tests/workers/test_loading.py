@@ -18,7 +18,8 @@ from workers.node_calls import Way
 
 
 class Server:
-    """Chats of `tokens` tokens, `slots` at a time, each token after `pause` seconds."""
+    """Chats of `tokens` tokens, `slots` at a time, each token after `pause` seconds. Who leaves leaves his slot at once, as
+    with engines: else the end of one load would be in the way of the next."""
 
     def __init__(self) -> None:
         self.slots, self.pause, self.tokens, self.status = 4, 0.01, 8, 200
@@ -41,15 +42,19 @@ class Server:
             return
         self.now += 1
         self.most = max(self.most, self.now)
+        gone = asyncio.ensure_future(receive())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             async with self.free:
                 for _ in range(self.tokens):
-                    await asyncio.sleep(self.pause)
+                    await asyncio.wait({gone}, timeout=self.pause)
+                    if gone.done():
+                        return
                     line = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
                     await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
         finally:
+            gone.cancel()
             self.now -= 1
 
 
