@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ PASSED = frozenset(
      "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 )  # fmt: skip
 """All that an engine inherits from the agent's environment; secrets of the node stay here."""
+EXEC = 0.5
+"""Seconds: so long at most a process is waited for that is just becoming another program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +113,27 @@ def start_time_of(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def environ_of(pid: int) -> list[bytes]:
+    """`NAME=value` of a process as it was started. Raises OSError: there is none, or it is another user's.
+
+    For some milliseconds of an exec (20 on a busy machine, and Popen returns within them) the kernel shows neither
+    arguments nor environment: what shows neither and lives is looked at again. Source: fs/exec.c, fs/proc/base.c.
+    """
+    end = time.monotonic() + EXEC
+    folder = Path(f"/proc/{pid}")
+    while True:
+        environ = (folder / "environ").read_bytes()
+        loading = not environ and not (folder / "cmdline").read_bytes() and start_time_of(pid) is not None
+        if not loading or time.monotonic() > end:
+            return environ.split(b"\0")
+        time.sleep(0.001)
+
+
 def marked(pid: int, data: Path) -> bool | None:
     """Whether a process, or one that it came from, was started as an engine of this data folder; None: there is no such
     process here. One of another user is none of ours."""
     try:
-        return f"{DATA}={data}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return f"{DATA}={data}".encode() in environ_of(pid)
     except PermissionError:
         return False
     except OSError:
@@ -124,9 +143,12 @@ def marked(pid: int, data: Path) -> bool | None:
 def replica_of(pid: int) -> str:
     """Id of the replica whose engine a process belongs to; empty if it cannot be known."""
     try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return _replica_in(environ_of(pid))
     except OSError:
         return ""
+
+
+def _replica_in(environ: list[bytes]) -> str:
     mark = f"{REPLICA}=".encode()
     return next((item[len(mark) :].decode(errors="replace") for item in environ if item.startswith(mark)), "")
 
@@ -142,13 +164,12 @@ def find(data: Path) -> list[Found]:
         try:
             if entry.stat().st_uid != me or os.getsid(pid) != pid:
                 continue
-            environ = Path(entry.path, "environ").read_bytes().split(b"\0")
-        except (OSError, ProcessLookupError):
+            environ = environ_of(pid)
+        except OSError:
             continue
         if mark not in environ:
             continue
-        replica = next((item.partition(b"=")[2] for item in environ if item.startswith(f"{REPLICA}=".encode())), b"")
-        start_time = start_time_of(pid)
+        replica, start_time = _replica_in(environ), start_time_of(pid)
         if replica and start_time is not None:
-            found.append(Found(pid=pid, start_time=start_time, replica_id=replica.decode(errors="replace")))
+            found.append(Found(pid=pid, start_time=start_time, replica_id=replica))
     return found

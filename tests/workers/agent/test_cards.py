@@ -15,7 +15,7 @@ import pytest
 
 from cluster.wire import CardReport
 from tests.fakes.nvml import GIB, Card, Nvml
-from tests.processes import running, wait_for, with_environ
+from tests.processes import running
 from workers.agent import cards as module
 from workers.agent import patience
 from workers.agent.cards import Cards, Health, Reader, driver_present, foreign_memory, problem_of
@@ -29,12 +29,10 @@ def quiet(tmp_path: Path) -> KernelLog:
 
 @contextmanager
 def an_engine(folder: Path) -> Iterator[int]:
-    """Pid of a process that carries the marks of an engine of `folder`, once they can be read: the kernel shows them a moment
-    after the program has begun."""
+    """Pid of a process that carries the marks of an engine of `folder`."""
     environ = {**os.environ, DATA: str(folder), REPLICA: "rep_1"}
     argv = [sys.executable, "-c", "input()"]
     with running(argv, env=environ, stdin=subprocess.PIPE, start_new_session=True) as child:
-        wait_for(lambda: child.pid in with_environ(DATA, str(folder)), what="the engine's marks")
         yield child.pid
     assert child.stdin
     child.stdin.close()

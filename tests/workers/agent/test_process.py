@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,8 +45,7 @@ def test_a_child_leads_its_own_session_with_a_clean_environment(data: Path, monk
     monkeypatch.setenv("LLAMA_ARG_TOOLS", "all")
     child = spawn(data, f"print('up', flush=True); {SLEEP}", EXTRA="1")
     assert os.getsid(child.pid) == child.pid
-    environ = Path(f"/proc/{child.pid}/environ").read_text().split("\0")
-    names = {item.partition("=")[0] for item in environ if item}
+    names = {item.partition(b"=")[0].decode() for item in process.environ_of(child.pid) if item}
     assert {"EXTRA", process.REPLICA, process.DATA} <= names
     assert not {"LLMGW_SECRET_KEY", "LLAMA_ARG_TOOLS"} & names
     assert Path(f"/proc/{child.pid}/cwd").resolve() == data
@@ -56,9 +56,43 @@ def test_a_child_leads_its_own_session_with_a_clean_environment(data: Path, monk
 
 def test_a_child_is_found_by_its_marks_and_only_in_its_own_data_folder(data: Path, tmp_path: Path) -> None:
     child = spawn(data, SLEEP)
-    wait_for(lambda: process.find(data))
     assert process.find(data) == [process.Found(pid=child.pid, start_time=child.start_time, replica_id="rep_1")]
     assert process.find(tmp_path / "other") == []
+
+
+def test_a_process_in_the_midst_of_its_exec_is_looked_at_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = spawn(data, SLEEP)
+    process.environ_of(child.pid)
+    read, looks = Path.read_bytes, []
+
+    def midst_of_exec(path: Path) -> bytes:
+        """Three looks at a process that loads its program, as the kernel answers them."""
+        looks.append(path.name)
+        return b"" if path.name in ("environ", "cmdline") and looks.count("environ") <= 3 else read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", midst_of_exec)
+    assert process.marked(child.pid, data) is True
+    assert looks == ["environ", "cmdline"] * 3 + ["environ"]
+    looks.clear()
+    assert process.replica_of(child.pid) == "rep_1"
+
+
+def test_neither_a_corpse_nor_a_process_without_environment_is_waited_for(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "EXEC", 60)
+    child = spawn(data, "pass")
+    assert ended(child)
+    assert process.marked(child.pid, data) is None
+    child.reap()
+    assert process.marked(child.pid, data) is None
+    bare = subprocess.Popen([sys.executable, "-c", SLEEP], env={})
+    try:
+        assert process.marked(bare.pid, data) is False
+        assert process.replica_of(bare.pid) == ""
+    finally:
+        bare.kill()
+        bare.wait()
 
 
 def test_the_end_is_seen_through_the_pidfd_with_its_status(data: Path) -> None:
