@@ -22,6 +22,8 @@ MAX_FILES = 2000
 MAX_SIZE = 1 << 60
 MAX_NAME = 250
 """Bytes of a file's or folder's name: file systems take 255, and what is on its way has an ending more."""
+BESIDE = (".part", ".map", ".link")
+"""These endings: what lies beside a file while it is on its way (catalog/mirror/parts.py, links.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,8 @@ def manifest_from_dict(data: Any) -> Manifest:
     paths = {file.path for file in files}
     if len(paths) != len(files) or any(_inside(path, paths) for path in paths):
         raise _bad("two of its files have one name")
+    if beside := sorted(paths & {path + ending for path in paths for ending in BESIDE}):
+        raise _bad(f"{beside[0][:80]} would lie where another of its files is kept while that is on its way")
     if text["first"] and text["first"] not in paths:
         raise _bad(f"its first file {text['first'][:80]} is none of its files")
     return Manifest(**{**text, "format": Format(text["format"]), "files": files})  # type: ignore[arg-type]

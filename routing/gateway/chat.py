@@ -161,13 +161,13 @@ class Generate:
 
     async def _place(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """Where it goes: of an engine here, once there is room. Raises Refused."""
-        queues = self._parts.queues
+        queues, waited = self._parts.queues, 0.0
         place = await self._scheduled(exchange, ask, body)
         while isinstance(place, Seat) and not queues.enter(exchange):
             under_way(exchange, self._parts.ledger)
             if exchange.trace is not None:
                 exchange.trace.queued()
-            await queues.wait(exchange, ask, body)
+            waited = await queues.wait(exchange, ask, body, waited=waited)
             if exchange.trace is not None:
                 exchange.trace.scheduled()
             place = await self._scheduled(exchange, ask, body)  # where it was to go may have gone

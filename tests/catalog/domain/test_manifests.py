@@ -42,7 +42,9 @@ def with_file(**fields: Any) -> dict[str, Any]:
     [
         None, [], {}, "x", changed(id="../x"), changed(id="ver_"), changed(id=3), changed(format="onnx"), changed(files=[]),
         changed(files=[3]), changed(files=[GOOD.files[0].__dict__] * 2), changed(first="other.gguf"), changed(commit="main"),
-        changed(files=[{"path": "a", "size": 1}, {"path": "a/b", "size": 1}], first=""), with_file(path="../x"),
+        changed(files=[{"path": "a", "size": 1}, {"path": "a/b", "size": 1}], first=""),
+        *(changed(files=[{"path": "a", "size": 1}, {"path": f"a.{ending}", "size": 1}], first="") for ending in ("part", "map", "link")),
+        with_file(path="../x"),
         with_file(path="/etc/passwd"), with_file(path="a/../../x"), with_file(path=""), with_file(path="a//b"),
         with_file(path="a\\b"), with_file(path="a\x00b"), with_file(path=".hidden"), with_file(path="a/.git/config"),
         with_file(path="a/"), with_file(path="x" * 600), with_file(path="m\u202effug.gguf"), with_file(path="a/" + "\u00e4" * 126), with_file(path=None), with_file(size=-1), with_file(size=1.5),
@@ -54,6 +56,11 @@ def test_a_bad_manifest_is_refused(data: Any) -> None:
     with pytest.raises(Refused) as refused:
         manifest_from_dict(data)
     assert refused.value.code == "manifest_bad"
+
+
+def test_a_file_may_have_the_ending_of_one_on_its_way_where_no_other_is_in_its_way() -> None:
+    files = [{"path": "a", "size": 1}, {"path": "index.js.map", "size": 1}]
+    assert [file.path for file in manifest_from_dict(changed(files=files, first="")).files] == ["a", "index.js.map"]
 
 
 OLD, NEW, USED = Held("old", {"o": 40}, 1.0), Held("new", {"n": 30}, 2.0), Held("used", {"u": 20}, 0.0)

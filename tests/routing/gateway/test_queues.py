@@ -16,10 +16,11 @@ import httpx
 import pytest
 from prometheus_client import generate_latest
 
-from cluster.wire import to_dict
+from cluster.wire import StartingReplica, to_dict
 from llmgw_site.lib.errors import Kind, Refused
 from llmgw_site.lib.files import write_json
 from routing.domain.snapshot import KeyEntry, ModelEntry, ScopeEntry
+from routing.gateway import dispatch
 from routing.gateway.queues import Queues
 from tests.routing.gateway.hops import chain, many
 from tests.routing.gateway.rig import KEY, NARROW, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
@@ -270,6 +271,25 @@ async def test_where_the_engine_goes_those_that_wait_look_for_another_place(tmp_
         answer = await task
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_not_ready")
         assert TINY not in gw.gateway.queues.lines
+
+
+async def test_the_time_that_one_may_wait_does_not_begin_anew_where_its_engine_goes_and_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "GRACE", 30.0)
+    async with busy(tmp_path, queue_wait=0.8) as gw:
+        engine, lines = local_engine("rep_1", TINY, gw.engine.port), gw.gateway.queues.lines
+        task = asyncio.ensure_future(gw.chat())
+        while not task.done():
+            await until(lambda: task.done() or (TINY in lines and lines[TINY].waiting))
+            await asyncio.sleep(0.1)  # of the 0.8 that it may wait; then the engine dies
+            gw.publish(
+                (), (StartingReplica(replica_id="rep_1", model=TINY, state="starting", code="engine_died", message=""),)
+            )
+            await until(lambda: TINY not in lines)
+            gw.publish((engine,))
+            await until(lambda: TINY in lines)
+        assert task.result().json()["error"]["code"] == "queue_timeout"
 
 
 async def test_another_replica_is_room_for_those_that_wait(tmp_path: Path) -> None:
