@@ -74,6 +74,9 @@ class UsageRecord(models.Model):
         db_default="",
         help_text="Model or adapter that was chosen, where what was asked for is an alias.",
     )
+    audio_seconds = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Of sound that was heard, where the engine counts by time; empty: not known."
+    )
 
     class Meta:
         ordering = ["-started_at", "-record_id"]
@@ -112,6 +115,7 @@ class UsageDay(models.Model):
     completion_tokens = _count()
     cached_tokens = _count()
     reasoning_tokens = _count()
+    audio_seconds = _count()
     cost = _count("In millionths of the cluster's currency.")
 
     class Meta:

@@ -36,6 +36,7 @@ def request(ref: Ref, as_json: AsJson = False) -> None:
         *(["alias_target"] if row["alias_target"] else []), "model_served",
         ("ran on", lambda row: " ".join(filter(None, (found["node_name"] or row["node_id"], row["replica_id"])))),
         "outcome", "status", "code", "finish_reason", ("tokens", _tokens),
+        *([("sound", lambda row: f"{row['audio_seconds']} s")] if row["audio_seconds"] is not None else []),
         ("cost", lambda row: amount(row["cost"], found["currency"])),
     ]  # fmt: skip
     show_item(row, as_json=False, fields=fields)

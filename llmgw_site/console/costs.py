@@ -120,11 +120,11 @@ def money(micro: int) -> str:
 
 def _tiles(total: dict[str, int]) -> tuple[Tile, ...]:
     sent, cached = total["prompt_tokens"], total["cached_tokens"]
-    shared = percent(cached, sent)
+    shared, heard = percent(cached, sent), f"; {total['audio_seconds']:,} s of sound" if total["audio_seconds"] else ""
     return (
         Tile(title="Cost", value=money(total["cost"]), unit="", note="of models that have a price"),
         Tile(title="Requests", value=f"{total['requests']:,}", unit="", note=f"{total['failed']:,} failed, {total['refused']:,} refused"),
-        Tile(title="Tokens in", value=f"{sent:,}", unit="", note=f"{shared or 0:.0f} % from caches"),
+        Tile(title="Tokens in", value=f"{sent:,}", unit="", note=f"{shared or 0:.0f} % from caches{heard}"),
         Tile(title="Tokens out", value=f"{total['completion_tokens']:,}", unit="", note=f"{total['reasoning_tokens']:,} of them reasoning"),
     )  # fmt: skip
 

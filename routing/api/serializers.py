@@ -99,6 +99,7 @@ class ReportRow(serializers.Serializer[Any]):
     completion_tokens = serializers.IntegerField()
     cached_tokens = serializers.IntegerField()
     reasoning_tokens = serializers.IntegerField()
+    audio_seconds = serializers.IntegerField(help_text="Of sound that was heard, where engines count by time.")
     cost = serializers.IntegerField(help_text="In millionths of `currency`; requests without a price add nothing.")
 
 

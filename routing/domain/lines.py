@@ -39,6 +39,7 @@ def fields_of(record: UsageRecord, *, method: str, model: str, key: str, adapter
         "tokens_out": record.completion_tokens,
         "tokens_cached": record.cached_tokens,
         "tokens_reasoning": record.reasoning_tokens,
+        "audio_s": record.audio_seconds,
         "estimated": record.estimated or None,
         "cost": record.cost,
         "user": record.user or None,

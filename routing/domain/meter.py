@@ -6,6 +6,7 @@ and never parsed; JSON is read only where one of them stands, and until the firs
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Counts:
     completion: int | None = None
     cached: int | None = None
     reasoning: int | None = None  # of the completion
+    audio: int | None = None  # seconds of sound that was heard, where these are what is counted
     estimated: bool = False
     by_usage: bool = False  # from a usage object, which llama.cpp's timings do not overrule
     finish: str = ""  # why the engine ended the answer, of the first choice that did; empty: not known
@@ -43,16 +45,25 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
+def _seconds(value: Any) -> int | None:
+    """Whole ones, a part of one as one: engines and providers count them so."""
+    return _whole(math.ceil(value)) if type(value) in (int, float) and 0 <= value < MOST_TOKENS else None
+
+
 def read_usage(usage: Any, counts: Counts) -> None:
     """Take a usage object over, if it holds counts.
 
     1. of chats, completions, embeddings; those have no completion
     2. of responses and messages; these do not count among their input what came from the cache, or went into it
     3. of rankings, which some engines give a sum only
+    4. of transcriptions that are counted by time
     """
     if type(usage) is not dict:
         return
     get = usage.get
+    if get("type") == "duration":  # 4
+        counts.audio = _seconds(get("seconds"))
+        return
     prompt, completion = _whole(get("prompt_tokens")), _whole(get("completion_tokens"))  # 1
     details, inner = get("prompt_tokens_details"), get("completion_tokens_details")
     cached = _whole(details.get("cached_tokens")) if type(details) is dict else None

@@ -55,3 +55,4 @@ class UsageRecord:
     cost: int | None = None  # micro-units of the cluster's currency; None: no price, or nothing was counted
     client_gone: bool = False  # the client left before the end, whatever else happened
     alias_target: str = ""  # model or adapter that was chosen, where `model_asked` is an alias
+    audio_seconds: int | None = None  # of sound that was heard, where the engine counts by time

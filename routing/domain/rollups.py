@@ -15,7 +15,7 @@ from routing.domain.records import Outcome
 QUARTER = timedelta(minutes=15)
 SUMS = (
     "requests", "failed", "refused", "estimated", "prompt_tokens", "completion_tokens", "cached_tokens",
-    "reasoning_tokens", "cost",
+    "reasoning_tokens", "audio_seconds", "cost",
 )  # fmt: skip
 """What a roll-up adds up, in the order of its sums. `estimated`: requests whose tokens were counted from what passed."""
 
@@ -36,6 +36,7 @@ class Counted(Protocol):
     completion_tokens: int | None
     cached_tokens: int | None
     reasoning_tokens: int | None
+    audio_seconds: int | None
     cost: int | None
 
 
@@ -79,6 +80,7 @@ def sums(record: Counted) -> tuple[int, ...]:
         record.completion_tokens or 0,
         record.cached_tokens or 0,
         record.reasoning_tokens or 0,
+        record.audio_seconds or 0,
         record.cost or 0,
     )
 

@@ -66,6 +66,7 @@ def record_of(exchange: Exchange, total: float) -> UsageRecord:
         cached_tokens=None if counts is None else counts.cached,
         estimated=counts is not None and counts.estimated,
         reasoning_tokens=None if counts is None else counts.reasoning,
+        audio_seconds=None if counts is None else counts.audio,
         user=key.user if key is not None else "",
         cost=cost(exchange.price, counts),
         finish_reason="" if counts is None else counts.finish,

@@ -43,7 +43,7 @@ def fill(size: Size, now: datetime) -> dict[str, int]:
         values = {
             "requests": per_row, "failed": per_row // 50, "refused": per_row // 100, "estimated": per_row // 100,
             "prompt_tokens": per_row * TOKENS_IN, "completion_tokens": per_row * TOKENS_OUT, "cached_tokens": per_row * CACHED,
-            "reasoning_tokens": 0, "cost": per_row * MICRO,
+            "reasoning_tokens": 0, "audio_seconds": 0, "cost": per_row * MICRO,
         }  # fmt: skip
         sums = ", ".join(f"{values[name]} + d.n + k.n" for name in SUMS)
         model = f"(k.n * 7 + d.n / 30 + i.n * 5) % {size.models}"

@@ -62,3 +62,16 @@ def test_one_request_is_followed(llmgw: Llmgw) -> None:
     assert (line["request_id"], line["model"]) == ("r-a", "m1")
     assert json.loads(llmgw("request", "rec_a", "--json").out)["record"]["record_id"] == "rec_a"
     assert llmgw("request", "r-none").code == 4
+
+
+def test_of_sound_that_was_heard_its_seconds_are_told(llmgw: Llmgw) -> None:
+    counted = {"prompt_tokens": None, "completion_tokens": None, "model_served": "m1"}
+    services.store_usage(
+        node_id="n",
+        records=[a_record(f"rec_s{n}", request_id=f"r-s{n}", audio_seconds=n, **counted) for n in (30, 41)],
+    )
+    assert "30 s" in next(line for line in llmgw("request", "r-s30").out.splitlines() if line.startswith("sound"))
+    assert "sound" not in llmgw("request", "r-a").out
+    assert json.loads(llmgw("usage", "--by", "day", "--json", *WHEN).out)["total"]["audio_seconds"] == 71
+    head, *rows = llmgw("usage", "--by", "served", "--csv", *WHEN).out.splitlines()
+    assert rows[0].split(",")[head.split(",").index("audio_seconds")] == "71"

@@ -32,7 +32,12 @@ def key() -> object:
     batch = [
         a_record("rec_a", request_id="req-1", cost=8_500_000, **fields),
         a_record("rec_b", request_id="req-1", cost=None, **fields),
-        a_record("rec_c", request_id="req-2", **{**fields, "project_id": "proj_gone", "key_id": "key_gone"}),
+        a_record(
+            "rec_c",
+            request_id="req-2",
+            audio_seconds=3600,
+            **{**fields, "project_id": "proj_gone", "key_id": "key_gone"},
+        ),
     ]
     services.store_usage(node_id="n", records=batch)
     budgets.put(actor="t", of=key, period="month", amount=Decimal(10))
@@ -50,6 +55,7 @@ def test_usage_shows_sums_tables_and_budgets(admin_client: Client) -> None:
         "of 10.00 USD",
     ):
         assert words in text
+    assert "% from caches; 3,600 s of sound" in text
     for days in ("7", "365", "no", "99999"):
         assert admin_client.get(f"/admin/usage?days={days}").status_code == 200
 
@@ -67,7 +73,8 @@ def test_one_request_shows_its_time_in_parts(admin_client: Client) -> None:
     ):
         assert words in text
     assert admin_client.get("/admin/requests/none").status_code == 404
-    assert "req-2" in text_of(admin_client, "/admin/requests/req-2")
+    assert "Sound" not in text
+    assert "Sound 3,600 s" in text_of(admin_client, "/admin/requests/req-2")
 
 
 def test_who_sees_one_project_sees_no_more(client: Client, key: object) -> None:

@@ -193,6 +193,15 @@ def test_what_cannot_be_a_count_is_none(wrong: Any) -> None:
     assert (counts.prompt, counts.completion) == (2**40 - 1, None)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "counted"),
+    [(0, 0), (12, 12), (12.01, 13), (-1, None), (True, None), ("3", None), (None, None), (2**40, None), (2**40 - 0.5, None), (1e400, None)],
+)  # fmt: skip
+def test_sound_is_counted_in_whole_seconds_and_its_tokens_stay_unknown(seconds: Any, counted: int | None) -> None:
+    read_usage({"type": "duration", "seconds": seconds, "prompt_tokens": 3}, counts := Counts())
+    assert (counts.audio, counts.prompt, counts.completion, counts.by_usage) == (counted, None, None, False)
+
+
 def test_what_was_thought_is_read_where_an_engine_says_it() -> None:
     chat, response = Counts(), Counts()
     read_usage({"prompt_tokens": 5, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 7}}, chat)

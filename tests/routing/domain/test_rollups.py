@@ -27,6 +27,7 @@ class Record:
     completion_tokens: int | None = None
     cached_tokens: int | None = 4
     reasoning_tokens: int | None = None
+    audio_seconds: int | None = 10
     cost: int | None = 7
 
 
@@ -38,7 +39,7 @@ def test_records_of_one_day_key_and_model_are_one_sum() -> None:
     assert (key.day, key.key_id, key.model_asked, key.model_served) == (date(2026, 3, 1), "key_1", "alias", "tiny")
     assert dict(zip(SUMS, sums, strict=True)) == {
         "requests": 3, "failed": 1, "refused": 0, "estimated": 1, "prompt_tokens": 30, "completion_tokens": 5,
-        "cached_tokens": 12, "reasoning_tokens": 0, "cost": 14,
+        "cached_tokens": 12, "reasoning_tokens": 0, "audio_seconds": 30, "cost": 14,
     }  # fmt: skip
 
 

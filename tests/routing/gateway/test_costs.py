@@ -66,11 +66,12 @@ async def test_a_longer_answer_than_is_held_has_its_cost_in_the_record_only(tmp_
         assert (await gw.record()).cost == 60
 
 
-DURATION = {"text": "heard", "usage": {"type": "duration", "seconds": 12}}
+DURATION = {"text": "heard", "usage": {"type": "duration", "seconds": 12.2}}
+HEARD = b'data: {"type":"transcript.text.done","text":"","usage":{"type":"duration","seconds":0}}\n\n'
 TOKENS = {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}
 DONE = b'data: {"type":"image_generation.completed","b64_json":"AA","usage":%b}\n\n' % orjson.dumps(TOKENS)
 COUNTED: dict[str, tuple[str, Any, str, bytes, tuple[Any, ...]]] = {
-    # path, fields of the request, kind and body of the answer: tokens in, out, cost
+    # path, fields of the request, kind and body of the answer: tokens in, out, cost; of sound its seconds behind them
     "embeddings": ("embeddings", {"input": "x"}, "application/json", orjson.dumps({"data": [], "usage": {"prompt_tokens": 7, "total_tokens": 7}}), (7, None, 14)),
     "embeddings without counts": ("embeddings", {"input": "x"}, "application/json", b'{"data":[]}', (None, None, None)),
     "a ranking with a sum only": ("rerank", {"query": "q", "documents": ["d"]}, "application/json", b'{"results":[],"usage":{"total_tokens":9}}', (9, None, 18)),
@@ -80,7 +81,9 @@ COUNTED: dict[str, tuple[str, Any, str, bytes, tuple[Any, ...]]] = {
     "pictures without counts": ("images/generations", {"prompt": "a cat"}, "application/json", b'{"data":[]}', (None, None, None)),
     "speech": ("audio/speech", {"input": "say", "voice": "a"}, "audio/mpeg", bytes(range(256)) * 50, (None, None, None)),
     "heard, by tokens": ("audio/transcriptions", None, "application/json", orjson.dumps({"text": "heard", "usage": {"type": "tokens", **TOKENS}}), (20, 5, 80)),
-    "heard, by seconds": ("audio/transcriptions", None, "application/json", orjson.dumps(DURATION), (None, None, None)),
+    "heard, by seconds": ("audio/transcriptions", None, "application/json", orjson.dumps(DURATION), (None, None, None, 13)),
+    "heard, as events": ("audio/transcriptions", None, "text/event-stream", HEARD, (None, None, None, 0)),
+    "heard, by a wrong time": ("audio/transcriptions", None, "application/json", b'{"text":"","usage":{"type":"duration","seconds":-1}}', (None, None, None)),
 }  # fmt: skip
 
 
@@ -88,7 +91,7 @@ COUNTED: dict[str, tuple[str, Any, str, bytes, tuple[Any, ...]]] = {
 async def test_of_every_endpoint_what_the_engine_counts_is_counted_and_nothing_made_up(
     tmp_path: Path, what: str
 ) -> None:
-    path, fields, kind, body, (sent, came, micro) = COUNTED[what]
+    path, fields, kind, body, (sent, came, micro, *heard) = COUNTED[what]
     model = VECTORS if path in ("embeddings", "rerank") else TINY
 
     async def engine(peer: Peer) -> None:
@@ -112,6 +115,6 @@ async def test_of_every_endpoint_what_the_engine_counts_is_counted_and_nothing_m
         assert (answer.status_code, answer.content) == (200, body)
         record = await gw.record()
         assert (record.prompt_tokens, record.completion_tokens, record.cost) == (sent, came, micro)
-        assert (record.outcome, record.estimated) == ("ok", False)
+        assert (record.outcome, record.estimated, record.audio_seconds) == ("ok", False, heard[0] if heard else None)
         told = answer.headers.get("x-llmgw-cost")
         assert told == (None if micro is None else f"0.{micro:06d} EUR")
