@@ -57,6 +57,13 @@ class UsagePages(ModelAdmin):  # type: ignore[misc]
     show_full_result_count = False
     list_fullwidth = True
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The theme offers to show all where that is not what is shown; what all are is not counted."""
+        found = super().get_changelist_instance(request)
+        if not (found.query or found.has_active_filters):
+            found.full_result_count = found.result_count
+        return found
+
     @admin.display(description="Tokens in", ordering="prompt_tokens")
     def tokens_in(self, row: UsageRecord) -> str | None:
         return _counted(row.prompt_tokens, estimated=row.estimated and row.completion_tokens is None)

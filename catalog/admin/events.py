@@ -20,7 +20,6 @@ class EventPages(ModelAdmin):  # type: ignore[misc]
     list_filter = ["subject_kind", "kind"]
     search_fields = ["actor", "subject_id", "about", "message"]
     date_hierarchy = "at"
-    show_full_result_count = False
     list_fullwidth = True
 
     @admin.display(description="at", ordering="at")

@@ -27,7 +27,6 @@ class _Abstract(ABCMeta, type(ModelAdmin)):  # type: ignore[misc]
 class ServicePages(ModelAdmin, metaclass=_Abstract):  # type: ignore[misc]
     """Pages whose writes go through services. Heirs override `save_model`, `save_related` and `remove`."""
 
-    show_full_result_count = False
     list_fullwidth = True
     warn_unsaved_form = True
 

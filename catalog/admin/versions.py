@@ -24,7 +24,6 @@ class VersionPages(ModelAdmin):  # type: ignore[misc]
     search_fields = ["id", "repository", "commit"]
     fields = ["origin", "registry", "commit", "format", "quantization", "bytes", "projector", "models", "files", "facts", "id", "created_at"]  # fmt: skip
     readonly_fields = fields
-    show_full_result_count = False
     list_fullwidth = True
 
     def get_queryset(self, request: HttpRequest) -> Any:

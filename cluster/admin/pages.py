@@ -16,7 +16,6 @@ from llmgw_site.lib.units import format_bytes
 class ReadPages(ModelAdmin):  # type: ignore[misc]
     """Lists and pages to read; what can be done is done by actions, each one service call."""
 
-    show_full_result_count = False
     list_fullwidth = True
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
