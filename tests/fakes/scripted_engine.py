@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tests.processes import free_port
+
 
 @dataclass
 class Script:
@@ -26,6 +28,8 @@ class Script:
     silent: float = 0.0  # before the head
     head_silent: float = 0.0  # between the head and the first body byte
     never: bool = False  # accept and say nothing
+    held: bool = False  # before the head, until `release` is set
+    head_held: bool = False  # the same, between the head and the first body byte
     reset: bool = False  # RST after the request, before the head
     tokens: int = 3
     gap: float = 0.0  # between two tokens
@@ -76,6 +80,7 @@ class ScriptedEngine:
         self.says: dict[str, str | None] = {"/v1/models": None, "/metrics": None}  # None: 404
         self.questions: list[str] = []
         self.unknown: set[str] = set()  # paths that are not there
+        self.release = asyncio.Event()  # what is held goes on
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -87,8 +92,12 @@ class ScriptedEngine:
         await self.stop()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._own_port())
+
+    def _own_port(self) -> int:
+        """None of the kernel's ephemeral ones: while it is stopped, somebody's outgoing connection could take that."""
+        self.port = self.port or free_port()
+        return self.port
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -166,9 +175,11 @@ class ScriptedEngine:
     async def _answer(self, seen: Seen, script: Script, writer: asyncio.StreamWriter) -> None:
         if script.never:
             await asyncio.Event().wait()
+        if script.held:
+            await self.release.wait()
         await asyncio.sleep(script.silent)
         if script.reset:
-            _reset(writer)
+            await _reset(writer)
             raise ConnectionResetError
         ask = seen.json
         if seen.path in self.unknown:
@@ -190,25 +201,30 @@ class ScriptedEngine:
         if script.gzip:
             body = gzip.compress(body)
         writer.write(_head(script.status, [["Content-Type", kind], ["Content-Length", len(body)], *extra]))
-        await asyncio.sleep(script.head_silent)
+        await self._after_head(script)
         if script.die_after is not None:
             writer.write(body[: len(body) // 2])
             await writer.drain()
-            _reset(writer)
+            await _reset(writer)
             raise ConnectionResetError
         writer.write(body)
         await writer.drain()
+
+    async def _after_head(self, script: Script) -> None:
+        if script.head_held:
+            await self.release.wait()
+        await asyncio.sleep(script.head_silent)
 
     async def _stream(self, seen: Seen, ask: Any, script: Script, writer: asyncio.StreamWriter) -> None:
         head = [["Content-Type", "text/event-stream"], ["Transfer-Encoding", "chunked"], *script.headers]
         writer.write(_head(200, head))
         await writer.drain()
-        await asyncio.sleep(script.head_silent)
+        await self._after_head(script)
         if script.ping:
             await _chunk(writer, b": ping" + script.line_end.encode() * 2, script)
         for event in _named(seen, script) if seen.path in NAMED else _events(ask, script):
             if event == RESET:
-                _reset(writer)
+                await _reset(writer)
                 raise ConnectionResetError
             if isinstance(event, float):
                 await asyncio.sleep(event)
@@ -352,8 +368,10 @@ async def _chunk(writer: asyncio.StreamWriter, data: bytes, script: Script) -> N
             await asyncio.sleep(0.001)
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST instead of FIN."""
+async def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST instead of FIN, which takes along what the other side has not read: one in this loop gets a few rounds for it."""
+    for _ in range(5):
+        await asyncio.sleep(0)
     handle = writer.get_extra_info("socket")
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

@@ -19,7 +19,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[Upstream]:
-    client = Upstream(connect_timeout=2)
+    client = Upstream(connect_timeout=30)
     yield client
     await client.close()
     assert client.connections == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from routing.domain.snapshot import AliasEntry, KeyEntry, ModelEntry, Placed, Sc
 from routing.gateway import lifespan
 from routing.gateway.serve import for_nodes
 from tests.fakes.scripted_engine import ScriptedEngine
+from tests.processes import free_port
 from tests.routing.gateway.listening import listening
 from tests.routing.gateway.nodes import Cluster, Node
 from tests.routing.gateway.rig import KEY, NARROW, TINY, ask, key_entry, local_engine, until
@@ -104,7 +106,7 @@ class Many:
             httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{port}",
                 headers={"authorization": f"Bearer {KEY.text}"},
-                timeout=30,
+                timeout=60,
                 limits=httpx.Limits(max_keepalive_connections=0),  # no race with the edge that closes an idle one
             )
         )
@@ -117,7 +119,7 @@ class Many:
         tls = site.gateway.members.certificates.server if self.scheme == "https" else None
         app, config = site.gateway.node_app, site.node.config
         site.node_port = await site._node_stack.enter_async_context(
-            listening(app, for_nodes(config), tls=tls, port=site.node_port)
+            listening(app, for_nodes(config), tls=tls, port=site.node_port or free_port())
         )
         site.node.address = f"{self.scheme}://127.0.0.1:{site.node_port}"
 
@@ -218,11 +220,18 @@ async def chain(folder: Path, *, slots: int = 2, **settings: Any) -> AsyncIterat
         yield town, edge, router, worker
 
 
+@functools.cache
+def _closed() -> socket.socket:
+    """Bound for as long as this process runs, so that nobody else comes to listen there, or connects from there."""
+    handle = socket.socket()
+    handle.bind(("127.0.0.1", 0))
+    return handle
+
+
 def closed_port() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as handle:
-        port: int = handle.getsockname()[1]
-        return port
+    """A port on which nobody listens; each time the same one."""
+    port: int = _closed().getsockname()[1]
+    return port
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.processes import fair, free_port
+from tests.processes import free_port
 from tests.routing.gateway.scripted import connected
 
 PROGRAM = "from llmgw_site.lib.config import load; from routing.gateway.serve import main; main(load())"
@@ -63,7 +63,7 @@ async def answers(port: int, path: bytes) -> int:
 
 
 async def ready(process: Process) -> None:
-    async with asyncio.timeout(fair(15)):
+    async with asyncio.timeout(60):
         while await answers(process.metrics, b"/metrics") == 0:
             assert process.child is not None
             assert process.child.poll() is None, process.stderr()

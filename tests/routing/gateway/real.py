@@ -30,9 +30,9 @@ async def real_engine(serve: Serve) -> AsyncIterator[tuple[int, tuple[LocalAdapt
         *made.argv, "--die-with-parent", env=env, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             target = Target(port=port, serve=serve, key=ENGINE_KEY)
-            for _ in range(600):
+            for _ in range(1800):
                 found = await engine.look(client, target, deep=True)
                 if found.verdict is Verdict.READY:
                     break

@@ -107,7 +107,7 @@ def config_for(folder: Path, **changes: Any) -> Config:
 @asynccontextmanager
 async def rig(folder: Path, *, prepare: Callable[[Config], None] | None = None, **changes: Any) -> AsyncIterator[Rig]:
     """A gateway with one scripted engine that serves `tiny`, `org/second:v1` and `vectors`."""
-    config = config_for(folder, **changes)
+    config = config_for(folder, **({"connect_timeout": 30.0} | changes))  # see hops.SETTINGS
     private_folder(config.snapshot_file.parent)
     private_folder(config.run)
     async with AsyncExitStack() as stack:
@@ -129,6 +129,6 @@ async def rig(folder: Path, *, prepare: Callable[[Config], None] | None = None, 
         stack.push_async_callback(gateway.stop)
         it.port = await stack.enter_async_context(listening(gateway.app, config))
         it.client = await stack.enter_async_context(
-            httpx.AsyncClient(base_url=it.url, headers={"authorization": f"Bearer {KEY.text}"}, timeout=15)
+            httpx.AsyncClient(base_url=it.url, headers={"authorization": f"Bearer {KEY.text}"}, timeout=60)
         )
         yield it

@@ -17,8 +17,8 @@ async def ask(client: Upstream, target: Target, **given: Any) -> Response:
         "path": b"/v1/x",
         "headers": [],
         "body": b"{}",
-        "first_byte_timeout": 5.0,
-        "idle_timeout": 5.0,
+        "first_byte_timeout": 60.0,
+        "idle_timeout": 60.0,
     }
     return await client.request(target, **(arguments | given))
 
