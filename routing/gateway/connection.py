@@ -23,7 +23,8 @@ from routing.gateway.certificates import PeerCertificate, peer_certificate
 from routing.gateway.response import Broken, Headers, Response, TooSlow, UpstreamError
 
 _LATE = 0.1
-"""Seconds that the event loop gets to read what lies in the socket."""
+"""Seconds that the event loop gets to read what lies in the socket; and by which a timer may be late until that counts as a pause
+of this process, most likely of the machine: then the other side gets as long, once, to say what it was kept from saying."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._silence = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._spared = False  # for a pause of our own, since the last piece
         self._writable: asyncio.Future[None] | None = None
         self._write_paused = False
 
@@ -111,6 +113,7 @@ class Connection(asyncio.Protocol):
             self.paused = True
             self._transport.pause_reading()
         if response._pieces:
+            self._spared = False
             if not self._body_seen:
                 self._body_seen = True
                 self._arm(self._last + self._idle_timeout)
@@ -219,6 +222,7 @@ class Connection(asyncio.Protocol):
         self._head_done = self._body_seen = self._complete = self._reusable = False
         self._sent = self._last = self.loop.time()
         self._all_sent = True
+        self._spared = False
         self._arm(self._sent + min(first_byte_timeout, silence))
         return response
 
@@ -303,6 +307,8 @@ class Connection(asyncio.Protocol):
             due = now + self._idle_timeout
         if silent <= due and self._poll.poll(0):  # the event loop was late itself, and the other side was not silent
             due = now + _LATE
+        elif due <= now and now - self._timer_at > _LATE and not self._spared:
+            self._spared, due = True, now + _LATE
         if due > now + 0.001:
             self._arm(due)
         elif silent <= due:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 
 import pytest
 
@@ -106,3 +107,31 @@ async def test_f48_one_server_that_never_answers_leaves_others_alone(upstream: U
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_pause_of_the_machine_is_no_silence_of_the_other_side(upstream: Upstream, begun: bool) -> None:
+    pauses = 0
+
+    async def pause(seconds: float) -> None:
+        """Of both sides; so long after it begins, one of them has something to do."""
+        nonlocal pauses
+        pauses += 1
+        asyncio.get_running_loop().call_later(0.05, time.sleep, 0.6)
+        await asyncio.sleep(seconds)
+
+    async def handle(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(HEAD + (b"1\r\na\r\n" if begun else b""))
+        await pause(0.1)
+        await peer.send((b"" if begun else b"1\r\na\r\n") + b"0\r\n\r\n")
+        await peer.request()
+        await pause(30.0)
+
+    async with serving(handle) as server:
+        patience = {"first_byte_timeout": 0.3, "idle_timeout": 0.3}
+        assert await drain(await ask(upstream, server.target, **patience)) == b"a"
+        await asyncio.sleep(0.1)  # a connection rests after what had no length
+        with pytest.raises(TooSlow):
+            await ask(upstream, server.target, **patience)
+    assert (server.accepted, pauses) == (1, 2)
