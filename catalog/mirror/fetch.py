@@ -24,7 +24,7 @@ import httpx
 from catalog.domain.spans import SEGMENT, Span, missing
 from catalog.mirror.parts import Part
 from llmgw_site.lib.errors import Kind, Refused
-from llmgw_site.lib.units import MIB
+from llmgw_site.lib.units import KIB, MIB
 
 CONNECTIONS = 4
 RETRIES = 6
@@ -32,6 +32,8 @@ RETRIES = 6
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 LOOK = 0.2
 """Seconds after which a waiting connection sees that another has failed."""
+TRICKLE, LEAST = 60.0, 64 * KIB
+"""Seconds in which an answer has to bring so many bytes: else it would be awaited for days, and another place not tried."""
 HASH_PIECE = 1 * MIB
 RANGE = re.compile(r"bytes (?P<start>[0-9]{1,20})-(?P<end>[0-9]{1,20})/(?P<total>[0-9]{1,20})")
 Tell = Callable[[int], None]
@@ -217,6 +219,7 @@ def _checked(response: httpx.Response, wanted: Wanted, span: Span | None) -> Ite
     2. 206 with exactly the bytes that were asked for, of a file of that length
     3. anything else is another file, or none
     4. an end before all of them came: httpx.RemoteProtocolError, also where the answer itself counts as whole
+    5. hardly anything for a long while: httpx.ReadTimeout
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise _changed(wanted, "compressed bytes came")
@@ -232,12 +235,17 @@ def _checked(response: httpx.Response, wanted: Wanted, span: Span | None) -> Ite
         length = response.headers.get("content-length", f"{wanted.size}")[:30]
         if response.status_code != 200 or length != f"{wanted.size}":  # 3
             raise _changed(wanted, f"HTTP {response.status_code} with {length} bytes")
-    left = wanted.size if span is None else span.end - span.start
+    left = before = wanted.size if span is None else span.end - span.start
+    since = time.monotonic()
     for piece in response.iter_raw():
         yield piece
         left -= len(piece)
         if left <= 0:
             return
+        if (now := time.monotonic()) - since >= TRICKLE:
+            if before - left < LEAST:  # 5
+                raise httpx.ReadTimeout(f"{before - left} bytes in {now - since:.0f} s")
+            before, since = left, now
     raise httpx.RemoteProtocolError(f"it ended {left} bytes too early")  # 4
 
 

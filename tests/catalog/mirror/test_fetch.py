@@ -203,6 +203,38 @@ def test_of_a_server_that_ignores_ranges_and_never_ends_no_more_is_read_than_the
     assert endless.left == 1000
 
 
+class Trickling(httpx.SyncByteStream):
+    """An origin whose first answer brings a few bytes now and then, and the others all at once."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.asked: list[int] = []
+
+    @contextmanager
+    def opened(self, path: str, *, start: int, end: int | None) -> Iterator[httpx.Response]:
+        self.asked.append(start)
+        told = {"content-range": f"bytes {start}-{len(self.content) - 1}/{len(self.content)}"}
+        yield httpx.Response(206 if start else 200, stream=self, headers=told if start else {})
+
+    def __iter__(self) -> Iterator[bytes]:
+        if len(self.asked) > 1:
+            yield self.content[self.asked[-1] :]
+        while True:
+            yield self.content[:10]
+
+
+def test_an_answer_that_trickles_is_given_up_and_another_one_goes_on_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "TRICKLE", 0.0)
+    content = bytes(SEGMENT)
+    trickling = Trickling(content)
+    wanted = Wanted(path="m", size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    fetch(wanted, tmp_path / "m", trickling, connections=1, reserve=0)
+    assert (tmp_path / "m").read_bytes() == content
+    assert trickling.asked == [0, 10]
+
+
 def test_bytes_that_are_not_the_published_ones_are_discarded_and_named(
     hub: Hub, origin: FromHub, wanted: Wanted, content: Path, tmp_path: Path
 ) -> None:
