@@ -13,6 +13,7 @@
     idle between requests, or before the first      the connection is closed, unless a request has come and lies unread
     write buffer that the client does not read      the connection is dropped
 
+Whose time is over is looked at again a moment later: a loop that was late itself reads first what had come in time.
 Trailers are not read, and no protocol but websockets is changed to: who offers one is answered by HTTP/1.1, body and all.
 Nothing bounds how long an answer may stream. A refusal is an OpenAI-shaped JSON object with `connection: close`; where
 an earlier answer is still under way on the connection, that one is finished and the connection closed after it.
@@ -51,8 +52,9 @@ PEER = "llmgw.peer"
 """Where the scope's `state` has the certificate that the other side showed, if this is TLS and it showed one."""
 _LINGER = 1.0
 """Seconds for which a refused client may go on sending, so that it can read why (a reset would tear that up)."""
-_LATE = 1.0
-"""Seconds that the event loop gets to read what lies in the socket of a connection whose idle time is over."""
+_LATE = 0.05
+"""Seconds that the event loop gets, once a time is over, to read what lies in the socket. What the other side sent in time it
+counts as accepted: to refuse it, or to close, because the loop was late, would answer it with a reset."""
 PIPELINED = 64
 """Requests that may wait for the answers before them. Each costs kilobytes, and one read of the socket holds thousands."""
 _PROGRESS = 64 * 1024
@@ -110,6 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._write_left = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._over = False  # a time was over when the timer fired last
 
     # --- the connection ---
 
@@ -354,6 +357,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _on_timer(self) -> None:
         self._timer = None
         soon = self.loop.time() + 0.001
+        over = any(0.0 < due <= soon for due in (self._due, self._write_due))
+        if over and not self._over:
+            self._over = True
+            self._arm(soon + _LATE)
+            return
+        self._over = False
         if self._write_due and self._write_due <= soon:
             left = self._unread()
             if self._write_left - left < _PROGRESS:
@@ -387,10 +396,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _unheard(self) -> bool:
-        """Whether the kernel has something for us that the event loop, being late, has not read.
-
-        The other side sent it in time and counts it as accepted: closing now would answer it with a reset.
-        """
+        """Whether the kernel has something for us that the event loop has not read."""
         poll = select.poll()
         poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))

@@ -87,7 +87,7 @@ async def test_requests_without_end_before_their_answers_are_not_taken_in(tmp_pa
         client.writer.write(GET * 20_000)
         await until(lambda: app.asked == 1)
         app.go.set()
-        answers = (await client.reader.read()).count(b"HTTP/1.1 200")
+        answers = (await client.read_all()).count(b"HTTP/1.1 200")
         assert answers <= 1 + PIPELINED
         assert app.asked <= 1 + PIPELINED  # the connection was closed after them
 
@@ -134,18 +134,20 @@ async def test_a_body_in_the_same_read_does_not_count_as_head(tmp_path: Path) ->
 
 async def test_a_head_that_trickles_in_is_refused_after_its_time(tmp_path: Path) -> None:
     async with listening(App(), configured(tmp_path, HEADER_TIMEOUT="0.3")) as port, connected(port) as client:
-        started = asyncio.get_running_loop().time()
+        sent = 0
 
         async def trickle() -> None:
+            nonlocal sent
             while True:
                 client.writer.write(b"x")
+                sent += 1
                 await asyncio.sleep(0.02)
 
         await client.send(b"GET / HTTP/1.1\r\nx: ")
         task = asyncio.ensure_future(trickle())
         assert code(await client.response()) == (408, "headers_too_slow")
         task.cancel()
-        assert 0.2 < asyncio.get_running_loop().time() - started < 8  # the default is 10
+        assert sent < 400  # within the default of 10 s it were 500
 
 
 async def test_a_body_that_pauses_is_refused_and_the_app_hears_that_the_client_is_gone(tmp_path: Path) -> None:
@@ -229,19 +231,19 @@ async def test_an_idle_connection_is_closed(tmp_path: Path, first: bytes) -> Non
         if first:
             await client.send(first)
             await client.response()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):  # the default is 75
             assert await client.reader.read() == b""
 
 
 class Stall(asyncio.Protocol):
-    """Holds the loop up while it reads: it looks at its timers next, and not at what has come meanwhile."""
+    """Sends, and holds the loop up while it reads: it looks at its timers next, and not at what has come meanwhile."""
 
-    def __init__(self, client: socket.socket) -> None:
-        self._client = client
+    def __init__(self, client: socket.socket, data: bytes, seconds: float) -> None:
+        self._client, self._data, self._seconds = client, data, seconds
 
     def data_received(self, data: bytes) -> None:
-        self._client.sendall(GET)
-        time.sleep(1.2)
+        self._client.sendall(self._data)
+        time.sleep(self._seconds)
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -253,7 +255,7 @@ async def test_a_request_that_came_in_time_to_a_loop_that_was_late_is_answered(t
     config, tls = configured(tmp_path, KEEPALIVE_TIMEOUT="1"), certificates.server if secure else None
     async with listening(App(), config, tls=tls) as port:
         client = await asyncio.to_thread(_connect, port, tmp_path if secure else None)
-        stall = await asyncio.get_running_loop().create_server(lambda: Stall(client), "127.0.0.1", 0)
+        stall = await asyncio.get_running_loop().create_server(lambda: Stall(client, GET, 1.2), "127.0.0.1", 0)
         with client, socket.create_connection(stall.sockets[0].getsockname()) as trigger:
             client.sendall(GET)
             assert await asyncio.to_thread(_status, client) == 200
@@ -261,6 +263,21 @@ async def test_a_request_that_came_in_time_to_a_loop_that_was_late_is_answered(t
                 trigger.sendall(b"now")
                 assert await asyncio.to_thread(_status, client) == 200
             assert await asyncio.to_thread(client.recv, 1) == b""  # it is idle as any other
+        stall.close()
+
+
+@pytest.mark.parametrize("at", [5, 60], ids=["head", "body"])
+async def test_a_head_or_body_that_came_in_time_to_a_loop_that_was_late_is_read(tmp_path: Path, at: int) -> None:
+    config = configured(tmp_path, HEADER_TIMEOUT="0.3", BODY_TIMEOUT="0.3")
+    request = b"POST / HTTP/1.1\r\ncontent-length: 100\r\n\r\n" + b"x" * 100
+    async with listening(App(), config) as port:
+        client = await asyncio.to_thread(_connect, port, None)
+        stall = await asyncio.get_running_loop().create_server(lambda: Stall(client, request[at:], 0.5), "127.0.0.1", 0)
+        with client, socket.create_connection(stall.sockets[0].getsockname()) as trigger:
+            client.sendall(request[:at])
+            await asyncio.sleep(0.01)  # its time runs
+            trigger.sendall(b"now")
+            assert await asyncio.to_thread(_status, client) == 200
         stall.close()
 
 
@@ -304,13 +321,18 @@ async def test_connections_over_the_bound_are_refused_and_come_in_when_others_le
                 assert "retry-after" in answer[1]
                 assert answer[1]["x-request-id"].startswith("req_")
 
-        for _ in range(100):  # until the others' leaving has been noticed
-            async with connected(port) as client:
-                await client.send(GET)
-                if (await client.response())[0] == 200:
-                    return
-            await asyncio.sleep(0.02)
-        pytest.fail("no connection came in after two had left")
+        assert await _comes_in(port)
+
+
+async def _comes_in(port: int) -> bool:
+    """Whether a connection does, once others have left."""
+    for _ in range(300):
+        async with connected(port) as client:
+            await client.send(GET)
+            if b" 200 " in await client.reader.readline():
+                return True
+        await asyncio.sleep(0.02)
+    return False
 
 
 class Flood:
@@ -340,7 +362,7 @@ async def test_a_client_that_does_not_read_is_dropped_after_the_write_timeout(tm
     async with listening(app, configured(tmp_path, WRITE_TIMEOUT="0.4")) as port:
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(GET)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):  # the default is 60
                 await app.ended.wait()
     assert app.sent < 32 * 1024 * 1024  # what the kernel's buffers take
 
@@ -370,11 +392,7 @@ async def test_a_long_last_answer_nobody_reads_does_not_hold_the_connection(tmp_
     async with listening(app, config) as port:
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(GET)
-            await asyncio.sleep(1.0)
-            async with connected(port) as other:
-                await other.send(GET)
-                status = (await other.reader.readline()).split()[1]
-                assert status == b"200"
+            assert await _comes_in(port)
 
 
 async def test_a_body_after_the_answer_is_bounded(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_chunked_body_is_the_same_however_the_socket_cuts_it(pieces: list[byte
                 await asyncio.sleep(0)
             await peer.closed()
 
-        client = Upstream(connect_timeout=2)
+        client = Upstream(connect_timeout=30)
         async with serving(handle) as server:
             assert await drain(await ask(client, server.target)) == b"".join(pieces)
         await client.close()

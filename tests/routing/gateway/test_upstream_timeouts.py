@@ -9,16 +9,15 @@ import time
 import pytest
 
 from routing.gateway.upstream import NotReached, Target, TooSlow, Upstream
+from tests.routing.gateway.hops import closed_port
 from tests.routing.gateway.scripted import Peer, serving, until
 from tests.routing.gateway.upstreams import HEAD, OK, answering, ask, drain
 
 
 async def test_f64_unreachable_is_told_from_slow() -> None:
-    client = Upstream(connect_timeout=5)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = Target("127.0.0.1", closed.getsockname()[1])
+    client = Upstream(connect_timeout=30)
     with pytest.raises(NotReached) as unreachable:
-        await ask(client, nobody)
+        await ask(client, Target("127.0.0.1", closed_port()))
     assert not unreachable.value.reached
 
     async def silent(peer: Peer) -> None:
@@ -66,7 +65,7 @@ async def test_f29_a_silent_stream_ends_at_the_time_that_was_set(upstream: Upstr
         with pytest.raises(TooSlow) as slow:
             await response.read()
         assert slow.value.stage == "idle"
-        assert 0.15 < asyncio.get_running_loop().time() - started < 10
+        assert 0.15 < asyncio.get_running_loop().time() - started < 30  # and no 60
 
 
 async def test_f02_a_head_that_comes_early_does_not_shorten_the_time_to_the_first_byte(upstream: Upstream) -> None:

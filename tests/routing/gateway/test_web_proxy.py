@@ -50,7 +50,7 @@ async def web(config: Config, app: Any) -> AsyncIterator[None]:
 @asynccontextmanager
 async def proxied(config: Config, listener: str = CLIENT) -> AsyncIterator[int]:
     """The port of a listener that hands everything to `web`."""
-    upstream = Upstream(connect_timeout=2)
+    upstream = Upstream(connect_timeout=30)
     async with listening(WebProxy(config, upstream, listener=listener), config) as port:
         yield port
     await upstream.close()
@@ -324,7 +324,7 @@ async def test_a_websocket_is_relayed_with_cookies_origin_and_subprotocol(tmp_pa
             for message in ("text", b"\x00bytes", "", "x" * 500_000):
                 await socket.send(message)
                 assert await socket.recv() == message
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             await app.gone.wait()
         seen = app.headers()
         assert (app.scopes[-1]["raw_path"], app.scopes[-1]["query_string"]) == (b"/ws/jobs", b"a=1")
