@@ -21,6 +21,8 @@ TRIED_ALONE = NOTHING_STARTED | {"spawn_failed"}
 PART_LOST = "part_lost"
 FIRST_PORT, PORTS = 23000, 1000
 """Where parts meet: below the ports of engines, and below those that the kernel hands out."""
+STRIDE = 37
+"""Ports from one generation's to the next one's: shares no factor with their number."""
 _AWAY = frozenset({ReplicaState.PENDING, ReplicaState.FETCHING, ReplicaState.STOPPED})
 SETTLE, _LONGEST_PAUSE = 2.0, 60.0
 
@@ -198,7 +200,7 @@ def pause(starts: int) -> float:
 def meeting_port(replica_id: str, generation: int, taken: Collection[int]) -> int:
     """Where the parts of a replica meet on the leader's node: another for each generation, so that one that somebody else holds, or
     that an engine that has ended has not given back, costs one start. `taken`: of other replicas that are led there."""
-    mark = int.from_bytes(hashlib.sha256(f"{replica_id}:{generation}".encode()).digest()[:4], "big")
+    mark = int.from_bytes(hashlib.sha256(replica_id.encode()).digest()[:4], "big") + STRIDE * generation
     ports = (FIRST_PORT + (mark + step) % PORTS for step in range(PORTS))
     return next((port for port in ports if port not in taken), FIRST_PORT)
 
