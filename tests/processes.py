@@ -46,16 +46,21 @@ def _turn() -> int:
 def wait_for(condition: Callable[[], T], *, seconds: float = 10.0, what: str = "", every: float = 0.02) -> T:
     """The first true value of `condition`; AssertionError with the last one if none came in time.
 
-    A look that is work, such as a request, comes less often: looking must not be what keeps the machine busy."""
+    A look that is work, such as a request, comes less often: looking must not be what keeps the machine busy. What a rest
+    takes longer than it should, the machine stood still, and with it what is waited for: that is not of its time. And the
+    last look has begun after the end."""
     end = time.monotonic() + seconds
     while True:
         began = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        if began > end:
             raise AssertionError(f"waited {seconds} s for {what or condition}; the last look gave {value!r}")
-        time.sleep(max(every, min(3 * (time.monotonic() - began), REST)))
+        looked = time.monotonic()
+        rest = max(every, min(3 * (looked - began), REST))
+        time.sleep(rest)
+        end += time.monotonic() - looked - rest
 
 
 def fair(seconds: float) -> float:

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from cluster import consumers
 from cluster.consumers import AWAY, FORBIDDEN, REMOVED, websocket_urlpatterns
-from cluster.services import jobs, nodes
+from cluster.services import jobs, members, nodes
 from cluster.wire import LONGEST_PING, Nudge, Ping, from_dict, to_dict
 from tests.cluster.rows import Machine
 from tests.rows import a_user
@@ -37,6 +37,9 @@ PATIENCE = 30.0
 @pytest.fixture
 def memory_layer(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nudges, "_not_before", 0.0)
+    # nothing is put off, however large the clusters of the tests before were
+    monkeypatch.setattr(nudges, "_to_all", nudges._ToAll())
+    monkeypatch.setattr(members, "_size", 0)
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
 

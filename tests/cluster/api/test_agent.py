@@ -55,7 +55,7 @@ def test_a_heartbeat_is_answered_with_what_the_node_shall_do_signed(client: Clie
     wanted = from_dict(Wanted, json.loads(response.content))
     assert [item.serve.model for item in wanted.replicas] == ["small"]
     assert wanted.heartbeat == 30.0
-    assert abs(wanted.server_time - selectors.database_now()) < 5
+    assert abs(wanted.server_time - selectors.database_now()) < 60
 
 
 def test_an_answer_proves_nothing_about_another_call(client: Client, machine: Machine) -> None:
@@ -132,7 +132,7 @@ def test_a_call_from_another_time_is_refused(client: Client, machine: Machine) -
     response = machine.post(client, PATH, body(machine), now=selectors.database_now() - 121)
     assert (response.status_code, code(response)) == (401, "clock_skew")
     assert machine.proves(response)
-    assert abs(json.loads(response.content)["server_time"] - selectors.database_now()) < 5
+    assert abs(json.loads(response.content)["server_time"] - selectors.database_now()) < 60
 
 
 def test_nobody_gets_a_signed_refusal_for_a_wrong_signature(client: Client, machine: Machine) -> None:
@@ -163,7 +163,7 @@ def test_a_node_whose_clock_is_an_hour_off_gets_through_with_its_second_call(
             with pytest.raises(LinkError, match="clock_skew"):
                 await link.heartbeat(machine.beat())
             wanted = await link.heartbeat(machine.beat())
-            assert abs(link.cluster_time - wanted.server_time) < 5
+            assert abs(link.cluster_time - wanted.server_time) < 60
 
     who = Identity(node_id=machine.node.id, private_key=machine.private, controller_public_key=machine.own.public_key)
     async_to_sync(beat_twice)()
@@ -358,7 +358,7 @@ def test_a_heartbeat_of_an_earlier_boot_is_refused_everywhere(
     response = send(client, earlier, content)
     assert (response.status_code, code(response)) == (401, "call_repeated")
     assert (
-        abs(json.loads(response.content)["server_time"] - selectors.database_now()) < 5
+        abs(json.loads(response.content)["server_time"] - selectors.database_now()) < 60
     )  # a slow clock learns from it
     assert send(client, machine.headers("POST", PATH, content), content).status_code == 200
 

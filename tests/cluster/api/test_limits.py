@@ -12,9 +12,11 @@ from django.test import Client
 from cluster.domain.leasing import TOKENS, LimitsAnswer, LimitsAsk, LimitWant
 from cluster.wire import from_dict, to_dict
 from tests.cluster.rows import Machine
+from tests.cluster.services.test_limits import store
 
 pytestmark = pytest.mark.django_db
 PATH = "/api/v1/agent/limits"
+__all__ = ["store"]
 QUESTION = LimitsAsk(wants=(LimitWant(scope="proj_of_this_test", kind=TOKENS, limit=10, want=4),))
 
 
@@ -25,7 +27,8 @@ def machine() -> Machine:
     return machine
 
 
-def test_an_edge_is_given_of_a_limit_what_there_is(client: Client, machine: Machine, valkey_url: str) -> None:
+@pytest.mark.usefixtures("store")
+def test_an_edge_is_given_of_a_limit_what_there_is(client: Client, machine: Machine) -> None:
     granted = []
     for _ in range(4):
         response = machine.post(client, PATH, orjson.dumps(to_dict(QUESTION)))

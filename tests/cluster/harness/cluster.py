@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -26,6 +26,7 @@ from tests.cluster.harness.reaper import marked, watched
 from tests.cluster.harness.stores import stores
 from tests.processes import fair, wait_for
 
+T = TypeVar("T")
 MODEL = "tiny"
 """Served by a replica on each inference node."""
 LAYOUT = {"c1": "controller", "e1": "edge", "r1": "router", "r2": "router", "i1": "inference", "i2": "inference",
@@ -235,6 +236,17 @@ class Cluster:
             what=f"{replicas} replicas of {name}",
             every=0.2,
         )
+        self._until(lambda: self.known(name), seconds, f"{name} to be known where it is asked for")
+
+    def known(self, model: str) -> bool:
+        """Whether every edge has the model in its list, and every router knows a node where it is ready."""
+        roles = {name: node.environ["LLMGW_ROLES"].split(",") for name, node in self.nodes.items()}
+        routers = {name for name, of in roles.items() if "router" in of} - {*self.ready(model)}
+        path = f"/api/v1/cloud/peers?model={model}"
+        rows = [self.admin("GET", path, via=name).json() for name in routers]
+        return all(any(row["serving_state"] == "ready" for row in of) for of in rows) and all(
+            model in self.models(name) for name, of in roles.items() if "edge" in of
+        )
 
     def remove_model(self, name: str) -> None:
         api = self.api()
@@ -263,13 +275,14 @@ class Cluster:
     # --- whole again
 
     def whole(self) -> bool:
-        """Every process runs, every node is online, every model is where it belongs, and both kinds are answered."""
+        """Every process runs, every node is online and does what it is for, every model is where it belongs, and both kinds are
+        answered."""
         return (
             not any(node.missing() for node in self.nodes.values())
             and set(self.states().items()) == {(name, "online") for name in self.nodes}
             and self.ready() == HOMES
             and all(self.routes(name) for name in ("r1", "r2"))
-            and self.routers_of("e1") == {"r1", "r2"}
+            and self.modules("e1") == {name: {role} for name, role in LAYOUT.items()}
             and all(self.answers(model) for model in (MODEL, EXTERNAL))
         )
 
@@ -278,11 +291,10 @@ class Cluster:
         found = self.admin("GET", "/api/v1/node/modules", via=node).json()["modules"]
         return any((item["name"], item["state"]) == ("router", "running") for item in found)
 
-    def routers_of(self, edge: str) -> set[str]:
-        """The nodes that an edge may hand a chat to, by the map that its gateway goes by."""
-        nodes = self.admin("GET", "/api/v1/node/map", via=edge).json()["nodes"]
-        running = {"name": "router", "state": "running"}
-        return {row["name"] for row in nodes if any(running.items() <= item.items() for item in row["modules"])}
+    def modules(self, node: str) -> dict[str, set[str]]:
+        """What runs on each node, by the map that the gateway of this one goes by."""
+        rows = self.admin("GET", "/api/v1/node/map", via=node).json()["nodes"]
+        return {row["name"]: {item["name"] for item in row["modules"] if item["state"] == "running"} for row in rows}
 
     def until_whole(self, seconds: float = 40) -> None:
         self._until(self.whole, seconds, "the cluster to be whole")
@@ -290,7 +302,7 @@ class Cluster:
     def _until(self, look: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait; where it was in vain, say how everything stands, before the test's own timeout ends it without a word."""
         try:
-            wait_for(lambda: _quiet(look), seconds=min(fair(seconds), 120), what=what, every=0.1)
+            wait_for(lambda: quiet(look), seconds=min(fair(seconds), 120), what=what, every=0.1)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.say()}") from None
 
@@ -369,12 +381,12 @@ class Cluster:
         return ""
 
 
-def _quiet(look: Callable[[], bool]) -> bool:
-    """A look while things are in motion: no answer is a no."""
+def quiet(look: Callable[[], T]) -> T | None:
+    """A look while things are in motion: no answer is none."""
     try:
         return look()
     except (httpx.HTTPError, CliError, OSError):
-        return False
+        return None
 
 
 def _network() -> str:
@@ -400,4 +412,4 @@ def running() -> Iterator[Cluster]:
         cluster.close()
 
 
-__all__ = ["EXTERNAL", "MODEL", "Cluster", "running"]
+__all__ = ["EXTERNAL", "MODEL", "Cluster", "quiet", "running"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
+from typing import Any
 
 import openai
 import pytest
 
 from tests import tiny
 from tests.cluster.harness import provider
-from tests.cluster.harness.cluster import EXTERNAL, MODEL, REFRESH, Cluster
+from tests.cluster.harness.cluster import EXTERNAL, MODEL, Cluster
 from tests.processes import fair, wait_for
 
 INFERENCE, ROUTERS = {"i1", "i2", "i3"}, {"r1", "r2"}
@@ -19,6 +20,20 @@ INFERENCE, ROUTERS = {"i1", "i2", "i3"}, {"r1", "r2"}
 
 def an_id() -> str:
     return f"live-{secrets.token_hex(5)}"
+
+
+def peers(cluster: Cluster, model: str = MODEL, via: str = "r1") -> dict[str, dict[str, Any]]:
+    """What a router knows of the nodes that serve a model, by name."""
+    return {row["node"]: row for row in cluster.admin("GET", f"/api/v1/cloud/peers?model={model}", via=via).json()}
+
+
+def all_idle(cluster: Cluster) -> bool:
+    return not any(
+        row["in_flight"]
+        for via in ("r1", "r2")
+        for model in (MODEL, EXTERNAL)
+        for row in peers(cluster, model, via).values()
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -59,7 +74,6 @@ def test_every_endpoint_takes_the_same_way(cluster: Cluster) -> None:
     client = openai.OpenAI(base_url=f"{cluster['e1'].url}/v1", api_key=cluster.key, max_retries=0)
     assert client.completions.create(model=MODEL, prompt="Hi.", max_tokens=3).choices[0].text
     cluster.serve("tiny-embed", tiny.tiny_gguf(pooling="mean", name="tiny-embed"))
-    wait_for(lambda: "tiny-embed" in cluster.models(), seconds=fair(3 * REFRESH), what="the model in the list")
     assert len(client.embeddings.create(model="tiny-embed", input="Hi.").data[0].embedding) > 10
 
 
@@ -68,12 +82,16 @@ def test_the_model_list_is_one_for_all_and_keeps_what_engines_say(cluster: Clust
     for node in ("e1", "i3"):
         wait_for(
             lambda node=node: sorted(cluster.models(node)) == [EXTERNAL, MODEL],
-            seconds=fair(3 * REFRESH),
+            seconds=fair(30),
             what=f"the list of {node}",
             every=0.2,
         )  # type: ignore[misc]
-    rows = {row["id"]: row for row in cluster.request("GET", "/v1/models").json()["data"]}
-    assert "4096" in json.dumps(rows[MODEL]), "the context length that engines report"
+
+    def told() -> str:
+        rows = {row["id"]: row for row in cluster.request("GET", "/v1/models").json()["data"]}
+        return json.dumps(rows[MODEL])
+
+    wait_for(lambda: "4096" in told(), seconds=fair(30), what=f"the context length that engines report: {told()}")
 
 
 def test_clients_see_only_what_their_key_may_use(cluster: Cluster) -> None:
@@ -81,7 +99,7 @@ def test_clients_see_only_what_their_key_may_use(cluster: Cluster) -> None:
     text = key["key"]
     wait_for(
         lambda: cluster.request("GET", "/v1/models", token=text).status_code == 200,
-        seconds=fair(5), what="the key to be known at the edge",
+        seconds=fair(30), what="the key to be known at the edge",
     )  # fmt: skip
     listed = cluster.request("GET", "/v1/models", token=text).json()["data"]
     assert [row["id"] for row in listed] == [EXTERNAL]
@@ -91,11 +109,14 @@ def test_clients_see_only_what_their_key_may_use(cluster: Cluster) -> None:
 
 def test_a_node_that_serves_the_model_itself_answers_itself(cluster: Cluster) -> None:
     cluster.setup({"i2": ["inference", "router", "edge"]})
-    wait_for(lambda: cluster.answers(via="i2"), seconds=fair(10), what="i2 to be an edge", every=0.2)
-    for _ in range(3):
+
+    def answers_itself() -> bool:
         name = an_id()
-        assert cluster.outcome(via="i2", request_id=name) == "200"
-        assert cluster.went(name) == []
+        return cluster.outcome(via="i2", request_id=name) == "200" and cluster.went(name) == []
+
+    # until it routes, too, another one does it for the edge that it is
+    wait_for(answers_itself, seconds=fair(30), what="i2 to be an edge and a router", every=0.2)
+    assert [answers_itself() for _ in range(3)] == [True] * 3
 
 
 def test_the_strategy_is_set_at_the_router_kept_and_followed(one_router: Cluster) -> None:
@@ -111,7 +132,8 @@ def test_the_strategy_is_set_at_the_router_kept_and_followed(one_router: Cluster
         assert put.status_code == 200, put.text
         cluster["r1"].restart("gateway")
         assert cluster.admin("GET", path, via="r1").json()["strategy"] == "round_robin"
-        wait_for(lambda: cluster.answers(), seconds=fair(10), what="an answer after the restart")
+        whole_again = lambda: all(peer["down_for_s"] is None for peer in peers(cluster).values()) and cluster.answers()  # noqa: E731
+        wait_for(whole_again, seconds=fair(30), what="an answer after the restart")
         names = [an_id() for _ in range(9)]
         for name in names:
             assert cluster.outcome(request_id=name) == "200"
@@ -141,15 +163,12 @@ def test_a_session_stays_with_one_node(one_router: Cluster) -> None:
 def test_a_node_that_goes_down_leaves_the_list_at_the_next_refresh_and_comes_back(cluster: Cluster) -> None:
     cluster.serve("tiny-alone", replicas=1)
     (home,) = cluster.ready("tiny-alone")
-    wait_for(lambda: "tiny-alone" in cluster.models(), seconds=fair(3 * REFRESH), what="the model in the list")
     cluster[home].kill("gateway")
-    wait_for(
-        lambda: "tiny-alone" not in cluster.models(), seconds=fair(3 * REFRESH), what="the model to leave the list"
-    )
+    wait_for(lambda: "tiny-alone" not in cluster.models(), seconds=fair(30), what="the model to leave the list")
     assert MODEL in cluster.models()
     cluster[home].start("gateway")
-    wait_for(lambda: "tiny-alone" in cluster.models(), seconds=fair(3 * REFRESH), what="the model to come back")
-    assert cluster.answers("tiny-alone")
+    wait_for(lambda: "tiny-alone" in cluster.models(), seconds=fair(30), what="the model to come back")
+    wait_for(lambda: cluster.answers("tiny-alone"), seconds=fair(30), what="it to answer")
 
 
 def test_a_node_that_hangs_spoils_nothing(cluster: Cluster) -> None:
@@ -160,6 +179,7 @@ def test_a_node_that_hangs_spoils_nothing(cluster: Cluster) -> None:
 
 
 def test_peers_shows_where_each_model_is_forwarded_to(cluster: Cluster) -> None:
+    wait_for(lambda: all_idle(cluster), seconds=fair(30), what="the end of what the tests before asked")
     rows = cluster.admin("GET", "/api/v1/cloud/peers", via="r1").json()
     assert {row["node"] for row in rows if row["model"] == MODEL} == INFERENCE
     assert {row["node"] for row in rows if row["model"] == EXTERNAL} == {"x1"}

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.cluster.harness.cluster import EXTERNAL, MODEL, OFFLINE, STALE, Cluster
+from tests.cluster.harness.cluster import EXTERNAL, MODEL, OFFLINE, STALE, Cluster, quiet
 from tests.cluster.harness.node import CONTROLLER, NODE_PORT
 from tests.cluster.harness.stores import frozen
 from tests.cluster.live.test_chat import an_id
@@ -151,12 +151,12 @@ def _nobody_offline(cluster: Cluster, *, seconds: float) -> None:
     until = time.monotonic() + seconds
     states: dict[str, str] = {}
     while time.monotonic() < until:
-        states = wait_for(cluster.states, seconds=fair(10), what="the controller to answer")
+        states = wait_for(lambda: quiet(cluster.states), seconds=fair(30), what="the controller to answer") or {}
         assert "offline" not in states.values(), states
         time.sleep(0.2)
     wait_for(
-        lambda: set(cluster.states().values()) == {"online"},
-        seconds=fair(10),
+        lambda: set((quiet(cluster.states) or {}).values()) == {"online"},
+        seconds=fair(30),
         what=f"all to be online: {states}",
         every=0.2,
     )
@@ -166,13 +166,18 @@ def _nobody_offline(cluster: Cluster, *, seconds: float) -> None:
 def test_a_change_reaches_connected_nodes_in_under_a_second_without_any_heartbeat(cluster: Cluster) -> None:
     usual = _rhythm(cluster, heartbeat=60, stale=200, offline=400)
     try:
-        took = []
+        took, revoked = [], []
         for number in range(5):
-            key = cluster.api().post("keys", {"name": an_id(), "project": "default"})["key"]
+            made = cluster.api().post("keys", {"name": an_id(), "project": "default"})
             began = time.monotonic()
-            wait_for(partial(_knows, cluster, key), seconds=fair(5), what=f"key {number} to be known")
+            wait_for(partial(_knows, cluster, made["key"]), seconds=fair(5), what=f"key {number} to be known")
             took.append(time.monotonic() - began)
+            cluster.api().delete(f"keys/{made['id']}")
+            began = time.monotonic()
+            wait_for(lambda key=made["key"]: not _knows(cluster, key), seconds=fair(5), what="it to be refused")  # type: ignore[misc]
+            revoked.append(time.monotonic() - began)
         assert sorted(took)[2] < fair(1.0), took
+        assert sorted(revoked)[2] < fair(1.0), revoked
         cluster.setup({"r2": ["router", "edge"]})
         began = time.monotonic()
         wait_for(lambda: _runs(cluster, "r2", "edge"), seconds=fair(5), what="the setup to be followed")
@@ -194,21 +199,25 @@ def _runs(cluster: Cluster, node: str, module: str) -> bool:
 def test_a_second_controller_takes_over_the_heartbeats_when_the_first_dies(cluster: Cluster) -> None:
     second = cluster.extra("c2", "controller", services=CONTROLLER, **cluster.stores)
     _all_know(cluster, {cluster["c1"].id, second.id})
-    cluster["c1"].kill()
     lost = time.monotonic()
-    wait_for(
-        lambda: _states(cluster, "c2").get("c1") == "offline",
+    cluster["c1"].kill()
+    states = wait_for(
+        lambda: (now := _states(cluster, "c2")).get("c1") == "offline" and now,
         seconds=fair(4 * OFFLINE),
         what="c1 to be offline",
         every=0.3,
     )
-    states = _states(cluster, "c2")
-    assert {name: state for name, state in states.items() if name != "c1"} == dict.fromkeys(
-        states.keys() - {"c1"}, "online"
-    )
     assert time.monotonic() - lost > STALE
+    assert states
+    assert [name for name, state in states.items() if state == "offline"] == ["c1"]
+    wait_for(
+        lambda: _states(cluster, "c2") == dict.fromkeys(states, "online") | {"c1": "offline"},
+        seconds=fair(30),
+        what="all others to report to c2",
+        every=0.2,
+    )
     key = cluster.api("c2").post("keys", {"name": an_id(), "project": "default"})["key"]
-    wait_for(partial(_knows, cluster, key), seconds=fair(10), what="a key of c2 at the edge")
+    wait_for(partial(_knows, cluster, key), seconds=fair(30), what="a key of c2 at the edge")
     name = an_id()
     assert cluster.outcome(request_id=name) == "200"
     wait_for(
@@ -216,7 +225,7 @@ def test_a_second_controller_takes_over_the_heartbeats_when_the_first_dies(clust
         seconds=fair(15), what="a record at c2", every=0.3,
     )  # fmt: skip
     cluster["c1"].start(seconds=60)
-    wait_for(lambda: cluster.states()["c1"] == "online", seconds=fair(20), what="c1 to be back", every=0.3)
+    wait_for(lambda: _states(cluster, "c1").get("c1") == "online", seconds=fair(30), what="c1 to be back", every=0.3)
 
 
 @pytest.mark.prove
@@ -265,7 +274,8 @@ def _controllers(cluster: Cluster, node: str) -> set[str]:
 
 
 def _states(cluster: Cluster, node: str) -> dict[str, str]:
-    return {row["name"]: row["state"] for row in cluster.api(node).all("nodes")}
+    """How each node stands, as this controller says; empty where it does not answer."""
+    return {row["name"]: row["state"] for row in quiet(lambda: cluster.api(node).all("nodes")) or ()}
 
 
 @pytest.mark.prove

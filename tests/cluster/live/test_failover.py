@@ -15,20 +15,18 @@ import pytest
 from routing.domain.way import FORWARDED
 from routing.gateway.membership import Marks
 from tests.cluster.harness.calls import call
-from tests.cluster.harness.cluster import CONNECT, EXTERNAL, FIRST_BYTE, MODEL, SKIP, Cluster
-from tests.cluster.live.test_chat import INFERENCE, ROUTERS, an_id
+from tests.cluster.harness.cluster import EXTERNAL, FIRST_BYTE, MODEL, Cluster
+from tests.cluster.live.test_chat import INFERENCE, ROUTERS, all_idle, an_id, peers
 from tests.processes import fair, wait_for
 
 LONG = {"max_tokens": 2000, "ignore_eos": True}
 """An answer that takes seconds."""
 
 
-def peers(cluster: Cluster, model: str = MODEL, via: str = "r1") -> dict[str, dict[str, Any]]:
-    return {row["node"]: row for row in cluster.admin("GET", f"/api/v1/cloud/peers?model={model}", via=via).json()}
-
-
-def all_idle(cluster: Cluster) -> bool:
-    return all(row["in_flight"] == 0 for via in ("r1", "r2") for row in peers(cluster, via=via).values())
+def unreachable(cluster: Cluster) -> dict[str, float]:
+    """How often a request of r1 could not reach a node, by node. (That it is silent, a look of its own may have found as well.)"""
+    lines = [line for line in cluster["r1"].metrics().splitlines() if line.startswith("llmgw_node_unreachable_total{")]
+    return {line.split('"')[1]: float(line.split()[-1]) for line in lines}
 
 
 @pytest.mark.parametrize("mode", ["refuse", "silent"])
@@ -39,7 +37,7 @@ def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_whi
     strategy = "/api/v1/router/strategy"
     assert cluster.admin("PUT", strategy, via="r1", json={"strategy": "round_robin"}).status_code == 200
     # one that could not be reached in the test before is left out for a while, though a look has found it since
-    wait_for(lambda: _goes_to(cluster, "i1"), seconds=fair(3 * SKIP), what="i1 to take its turn")
+    wait_for(lambda: _goes_to(cluster, "i1"), seconds=fair(30), what="i1 to take its turn")
     cluster["i1"].link.set(mode)
     cluster["i1"].link.reset()  # only new connections tell what cannot be reached
     names = [an_id() for _ in range(8)]
@@ -50,12 +48,9 @@ def test_a_node_that_cannot_be_reached_costs_no_request_and_is_skipped_for_a_whi
     assert all(len(nodes) == 1 and "i1" not in nodes for nodes in went)
     assert peers(cluster)["i1"]["down_for_s"] is not None  # by a request in its turn, or by a look that came before it
     cluster["i1"].link.set("open")
-    time.sleep(SKIP)  # the time that it is skipped is what is tested
-    names = [an_id() for _ in range(12)]
-    for name in names:
-        assert cluster.outcome(request_id=name) == "200"
-    assert any("i1" in cluster.went(name) for name in names), "it is chosen again"
-    wait_for(lambda: all_idle(cluster), seconds=fair(5), what="counters to be zero")
+    # longer than it is skipped: a look that began before finds it gone after
+    wait_for(lambda: _goes_to(cluster, "i1"), seconds=fair(30), what="it to be chosen again")
+    wait_for(lambda: all_idle(cluster), seconds=fair(30), what="counters to be zero")
 
 
 def _goes_to(cluster: Cluster, node: str) -> bool:
@@ -90,7 +85,7 @@ def test_every_endpoint_fails_over(one_router: Cluster) -> None:
                 lambda path=path, body=body: (
                     cluster.request("POST", path, json={"model": MODEL, **body}).status_code == 200
                 ),
-                seconds=fair(5),
+                seconds=fair(30),
                 what=f"{path} to work",
                 every=0.1,
             )  # type: ignore[misc]
@@ -98,6 +93,7 @@ def test_every_endpoint_fails_over(one_router: Cluster) -> None:
 
 def test_a_request_that_was_accepted_and_lost_is_502_and_reached_one_node_only(one_router: Cluster) -> None:
     cluster = one_router
+    before = unreachable(cluster)
     for node in INFERENCE:
         cluster[node].link.set("mute")
     name = an_id()
@@ -105,11 +101,10 @@ def test_a_request_that_was_accepted_and_lost_is_502_and_reached_one_node_only(o
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_lost")
     assert len(set(cluster.went(name)) & INFERENCE) == 1
     assert len([node for node in cluster.went(name) if node in INFERENCE]) == 1
-    (node,) = set(cluster.went(name)) & INFERENCE
     for other in INFERENCE:
         cluster[other].link.set("open")
-    assert peers(cluster)[node]["down_for_s"] is None, "a node that accepted is not skipped"
-    wait_for(lambda: all_idle(cluster), seconds=fair(5), what="counters to be zero")
+    assert unreachable(cluster) == before, "a node that accepted is not skipped"
+    wait_for(lambda: all_idle(cluster), seconds=fair(30), what="counters to be zero")
 
 
 def _while_under_way(cluster: Cluster, name: str, act: Any, **more: Any) -> httpx.Response:
@@ -119,7 +114,7 @@ def _while_under_way(cluster: Cluster, name: str, act: Any, **more: Any) -> http
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(lambda: cluster.chat(request_id=name, timeout=fair(30), **more))
         (node,) = wait_for(
-            lambda: set(cluster.went(name)) & INFERENCE, seconds=fair(10), what="the request to reach a node"
+            lambda: set(cluster.went(name)) & INFERENCE, seconds=fair(30), what="the request to reach a node"
         )
         act(node)
         return asked.result()
@@ -171,7 +166,7 @@ def test_a_stream_that_breaks_ends_with_an_error_event_and_is_recorded_as_failed
     assert len([node for node in cluster.went(name) if node in INFERENCE]) == 1
     record = _record(cluster, name)
     assert record["outcome"] == "failed"
-    wait_for(lambda: all_idle(cluster), seconds=fair(5), what="counters to be zero")
+    wait_for(lambda: all_idle(cluster), seconds=fair(30), what="counters to be zero")
 
 
 def _stream(cluster: Cluster, name: str, act: Any, via: str = "e1") -> str:
@@ -204,14 +199,14 @@ def _record(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def test_an_error_that_a_node_answers_goes_through_unchanged_and_skips_nobody(one_router: Cluster) -> None:
-    cluster = one_router
+    cluster, before = one_router, unreachable(one_router)
     name = an_id()
     words = [{"role": "user", "content": "word " * 6000}]
     answer = cluster.chat(request_id=name, messages=words)
     assert answer.status_code == 400, answer.text
     assert "context" in answer.text
     assert len([node for node in cluster.went(name) if node in INFERENCE]) == 1
-    assert all(row["down_for_s"] is None for row in peers(cluster).values())
+    assert unreachable(cluster) == before
 
 
 def test_the_edge_tries_a_second_router_only_if_the_first_could_not_be_reached(cluster: Cluster) -> None:
@@ -228,7 +223,7 @@ def test_the_edge_tries_a_second_router_only_if_the_first_could_not_be_reached(c
 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(lambda: cluster.chat(request_id=name, timeout=fair(30)))
-        wait_for(lambda: set(cluster.went(name)) & ROUTERS, seconds=fair(10), what="the request to reach a router")
+        wait_for(lambda: set(cluster.went(name)) & ROUTERS, seconds=fair(30), what="the request to reach a router")
         for router in ROUTERS:
             cluster[router].link.reset()
         answer = asked.result()
@@ -272,7 +267,11 @@ def test_nothing_of_a_client_passes_for_a_node(cluster: Cluster) -> None:
     body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 3}
     for headers in ({"authorization": f"Bearer {cluster.key}"}, {"x-llmgw-hop": "forwarded"}, {}):
         answer = httpx.post(
-            f"{cluster['i1'].link.url}/v1/chat/completions", json=body, headers=headers, trust_env=False
+            f"{cluster['i1'].link.url}/v1/chat/completions",
+            json=body,
+            headers=headers,
+            trust_env=False,
+            timeout=fair(30),
         )
         assert answer.status_code == 401
     name = an_id()
@@ -287,7 +286,7 @@ def test_an_edge_with_nothing_behind_it_says_so(cluster: Cluster) -> None:
             _switch(cluster, router, "stopped")
         answer = wait_for(
             lambda: (found := cluster.chat()).status_code == 503 and "no_chat_upstream" in found.text and found,
-            seconds=fair(10), what="the edge to have heard", every=0.2,
+            seconds=fair(30), what="the edge to have heard", every=0.2,
         )  # fmt: skip
         assert answer.json()["error"]["code"] == "no_chat_upstream"
     finally:
@@ -307,7 +306,7 @@ def _whole_answers(cluster: Cluster) -> Iterator[None]:
     cluster.links.mend()
     wait_for(
         lambda: all(row["down_for_s"] is None for row in peers(cluster).values()),
-        seconds=fair(3 * SKIP + CONNECT),
+        seconds=fair(30),
         what="nobody to be skipped",
         every=0.2,
     )

@@ -91,25 +91,33 @@ def _away(cluster: Cluster, model: str) -> httpx.Response:
     return answer
 
 
+def names_in_map(cluster: Cluster, node: str) -> list[str]:
+    """Of the nodes in the map that a node keeps."""
+    return [item["name"] for item in cluster[node].file("cluster/module-map.json")["map"]["nodes"]]
+
+
 def test_a_removed_node_is_refused_everywhere_at_once_and_its_engines_end(cluster: Cluster) -> None:
     node = cluster.extra("i4", "inference")
     cluster.serve("tiny-leaving", profile={"nodes": ["i4"]})
     assert len(node.engines()) == 1
-    answer = call(node, cluster["r1"], "GET", "/api/v1/node/models")
-    assert answer.status_code == 200, answer.text
+    answer = wait_for(
+        lambda: (now := call(node, cluster["r1"], "GET", "/api/v1/node/models")).status_code == 200 and now,
+        seconds=fair(30), what="r1 to know it",
+    )  # fmt: skip
+    assert answer
     copied = thief(node)
     cluster.api().delete(f"nodes/{node.id}")
     for other in ("c1", "r1", "i1"):
         refused = wait_for(
             lambda other=other: (now := call(copied, cluster[other], "GET", "/api/v1/node/models")).status_code == 401 and now,  # type: ignore[misc]
-            seconds=fair(5), what=f"{other} to refuse it",
+            seconds=fair(30), what=f"{other} to refuse it",
         )  # fmt: skip
         assert isinstance(refused, httpx.Response)
         assert refused.json()["error"]["code"] == "node_removed"
-        nodes = wait_for(
-            lambda other=other: cluster[other].file("cluster/module-map.json")["map"]["nodes"], what="a map"
-        )  # type: ignore[misc]
-        assert node.name not in [item["name"] for item in nodes]
+        wait_for(  # the nudge says so before there is a new map
+            lambda other=other: node.name not in names_in_map(cluster, other),  # type: ignore[misc]
+            seconds=fair(30), what=f"{other} to have a map without it",
+        )  # fmt: skip
     wait_for(lambda: not node.engines(), seconds=fair(20), what="its engines to end", every=0.2)
     cluster.serve("tiny-staying")
     assert cluster.ready("tiny-staying")[0] != "i4"

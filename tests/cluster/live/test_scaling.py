@@ -106,4 +106,4 @@ def test_a_restart_under_load_loses_no_request(three: Three) -> None:
         done = lambda: [item["id"] for item in three.replicas("tiny") if item["state"] == "ready"] != [old]  # noqa: E731
         wait_for(lambda: done() and len(three.replicas("tiny")) == 1, seconds=fair(60), what="a new replica alone")
     assert refusals == []
-    assert why(three, "tiny")["standing"]["restarting"] == []
+    wait_for(lambda: why(three, "tiny")["standing"]["restarting"] == [], seconds=fair(30), what="it to be forgotten")

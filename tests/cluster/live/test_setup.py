@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from llmgw_site.cli.client import CliError
-from tests.cluster.harness.cluster import HEARTBEAT, MODEL, Cluster
+from tests.cluster.harness.cluster import MODEL, Cluster
 from tests.cluster.live.test_chat import ROUTERS, an_id
 from tests.processes import fair, wait_for
 
@@ -23,7 +22,7 @@ def modules(cluster: Cluster, node: str) -> dict[str, str]:
 def until(cluster: Cluster, node: str, module: str, state: str | None) -> None:
     wait_for(
         lambda: modules(cluster, node).get(module) == state,
-        seconds=fair(10 * HEARTBEAT),
+        seconds=fair(30),
         what=f"{module} of {node} to be {state}",
     )
 
@@ -34,21 +33,19 @@ def test_a_node_runs_the_modules_of_its_roles_and_no_others(cluster: Cluster) ->
     assert modules(cluster, "c1")["controller"] == "running"
 
 
-def test_the_setup_starts_a_module_at_once_and_a_stopped_one_is_listed_until_the_node_restarts(
+def test_the_setup_starts_a_module_and_a_stopped_one_is_listed_until_the_node_restarts(
     cluster: Cluster,
 ) -> None:
     cluster.setup({"i1": ["inference", "router"]})
-    began = time.monotonic()
     until(cluster, "i1", "router", "running")
-    assert time.monotonic() - began < fair(5 * HEARTBEAT)
     for router in ROUTERS:
         cluster[router].link.set("refuse")
     name = an_id()
-    wait_for(lambda: cluster.chat(request_id=name).status_code == 200, seconds=fair(10), what="i1 to route", every=0.2)
+    wait_for(lambda: cluster.chat(request_id=name).status_code == 200, seconds=fair(30), what="i1 to route", every=0.2)
     assert "i1" in cluster.went(name)
     cluster.setup({"i1": ["inference"]})
     until(cluster, "i1", "router", "stopped")
-    wait_for(lambda: cluster.chat().status_code >= 500, seconds=fair(10), what="i1 to route no more", every=0.2)
+    wait_for(lambda: cluster.chat().status_code >= 500, seconds=fair(30), what="i1 to route no more", every=0.2)
     cluster["i1"].reboot()
     until(cluster, "i1", "router", None)
 
@@ -70,7 +67,7 @@ def test_a_node_that_the_setup_names_is_switched_there_and_nowhere_else(cluster:
     cluster.setup({"r2": ["router"]})
     wait_for(
         lambda: cluster.admin("GET", "/api/v1/node/modules", via="r2").json()["managed"],
-        seconds=fair(10),
+        seconds=fair(30),
         what="r2 to know",
     )
     refused = cluster.admin("PUT", "/api/v1/node/modules/router", via="r2", json={"state": "stopped"})
@@ -86,13 +83,13 @@ def test_a_module_that_is_switched_off_answers_503(cluster: Cluster) -> None:
     try:
         until(cluster, "e1", "edge", "stopped")
         answer = wait_for(
-            lambda: (now := cluster.chat()).status_code != 200 and now, seconds=fair(10), what="the edge to be off"
+            lambda: (now := cluster.chat()).status_code != 200 and now, seconds=fair(30), what="the edge to be off"
         )
         assert answer
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "module_stopped")
     finally:
         cluster.admin("PUT", "/api/v1/node/modules/edge", via="e1", json={"state": "running"})
-    wait_for(cluster.answers, seconds=fair(10), what="the edge to be back", every=0.2)
+    wait_for(cluster.answers, seconds=fair(30), what="the edge to be back", every=0.2)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_the_map_says_what_others_need_to_know_of_a_node() -> None:
     (node,) = found.nodes
     assert (node.node_id, node.name, node.address) == (machine.node.id, "alpha", "http://10.0.0.1:8880")
     assert (node.public_key, node.state, node.modules) == (machine.node.public_key, "online", RUNNING)
-    assert abs((node.last_seen_at or 0) - selectors.database_now()) < 10
+    assert abs((node.last_seen_at or 0) - selectors.database_now()) < 60
 
 
 def test_the_same_map_keeps_its_version_and_its_times_are_refreshed_now_and_then() -> None:

@@ -137,12 +137,12 @@ def test_a_model_that_is_deleted_while_a_plan_about_it_is_written_makes_neither_
         """The plan holds the standing here, and is about to place a replica of the model."""
         apply._written(model.id, grown=1)
         deleting.start()
-        assert begun.wait(10)
-        wait_for(somebody_waits_for_me, seconds=10, what="the other to wait for a lock")
+        assert begun.wait(30)
+        wait_for(somebody_waits_for_me, seconds=15, what="the other to wait for a lock")  # which takes 20 s at most
         start(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(apply, "_start", while_it_is_deleted)
     assert len(tick().done) == 1
-    deleting.join(30)
+    deleting.join(60)
     assert errors == []
     assert not Model.objects.exists()

@@ -18,7 +18,6 @@ from django.utils import timezone
 
 from catalog.models import Model
 from cluster import selectors, signals
-from cluster.domain.holdings import ALL_ASKED_FOR
 from cluster.models import Node, Replica
 from cluster.selectors import holdings
 from cluster.services import nodes, standing
@@ -105,8 +104,9 @@ def test_another_report_is_news_for_the_reconciler_and_the_same_one_is_none(
 
 
 @pytest.fixture(autouse=True)
-def unread() -> Iterator[None]:
-    """What another test's nodes told is no matter of this one."""
+def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What another test's nodes told is no matter of this one. And none is so slow that its time to tell is over meanwhile."""
+    monkeypatch.setattr(holdings, "ALL_ASKED_FOR", 20.0)
     holdings._reports.clear()
     yield
     holdings._reports.clear()
@@ -188,7 +188,7 @@ def test_a_node_that_says_nothing_holds_up_the_others_for_a_moment_only(tmp_path
     quick.beat()
     tick()
     assert where("m") == []
-    settle("m", ALL_ASKED_FOR + 1.0)
+    settle("m", holdings.ALL_ASKED_FOR + 1.0)
     tick()
     assert where("m") == ["quick"]
 
