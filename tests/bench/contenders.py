@@ -155,7 +155,7 @@ def _pinned(core: set[int]) -> Callable[[], None]:
 
 def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
     """Until `url` answers anything at all. Raises BenchError with the log's end."""
-    end = time.monotonic() + fair(20)
+    end = time.monotonic() + fair(60)
     while time.monotonic() < end and child.poll() is None:
         try:
             urllib.request.urlopen(url, timeout=1).close()

@@ -111,7 +111,9 @@ def test_no_name_is_a_formula_in_a_spreadsheet(admin_client: Client, key: Any, n
     assert f"'{name}" in {row["key_name"] for row in table}
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     costs=st.lists(
         st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, services.MOST_COUNTED) | st.none()),

@@ -319,9 +319,7 @@ async def run(folder: Path, *, seed: int, requests: int, kills: int, deaths: int
             for process in world.gateways:
                 assert process.child is not None
                 process.child.terminate()
-            await until(
-                lambda: all(item.child and item.child.poll() is not None for item in world.gateways), seconds=20
-            )
+            await until(lambda: all(item.child and item.child.poll() is not None for item in world.gateways))
             stop.set()
             await shipping
     for engine in world.engines:

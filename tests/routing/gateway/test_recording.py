@@ -36,7 +36,7 @@ def prepared(config: Config) -> None:
 
 
 async def test_a_request_that_waits_and_one_that_another_model_answers_are_open_once(tmp_path: Path) -> None:
-    async with rig(tmp_path, prepare=prepared, fallback_after=0.3) as gw:
+    async with rig(tmp_path, prepare=prepared, fallback_after=1.0) as gw:
 
         async def named(name: str, **fields: Any) -> str:
             answer = await gw.client.post(

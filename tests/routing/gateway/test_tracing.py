@@ -8,7 +8,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +172,12 @@ async def test_the_wait_for_a_turn_is_a_span_of_its_own_and_so_is_each_model_tha
     tmp_path: Path, on: Receiver
 ) -> None:
     async with rig(tmp_path) as gw:
-        held = [asyncio.ensure_future(gw.chat({"silent": 0.4})) for _ in range(2)]
+        asking = [asyncio.ensure_future(gw.chat({"held": True})) for _ in range(2)]
         await until(lambda: len(gw.engine.requests) == 2)
-        assert (await gw.client.post(CHAT, json=ask(), headers=SAMPLED)).status_code == 200
-        await asyncio.gather(*held)
+        asking.append(asyncio.ensure_future(gw.client.post(CHAT, json=ask(), headers=SAMPLED)))
+        await until(lambda: gw.gateway.queues.lines[TINY].waiting == 1)
+        gw.engine.release.set()
+        assert {answer.status_code for answer in await asyncio.gather(*asking)} == {200}
         await until(lambda: len(on.spans) == 14)
         mine = sorted((span for span in on.spans if span.trace == TRACE), key=lambda span: span.start)
         assert [span.name for span in mine[1:]] == ["admission", "schedule", "queue", "schedule", f"chat {TINY}"]
@@ -209,6 +210,7 @@ async def test_the_operators_sampler_rules(tmp_path: Path, on: Receiver, monkeyp
             assert (await gw.chat()).status_code == 200
         assert not carried(gw.engine.last)[2]
         assert (await gw.client.post(CHAT, json=ask(), headers=SAMPLED)).status_code == 200
+        await until(lambda: len(on.of(TRACE)) == 4)
     assert {span.trace for span in on.spans} == {TRACE}
 
 
@@ -221,7 +223,7 @@ async def test_f31_no_secret_and_no_prompt_is_in_a_trace(
         for script in ("my-private-prompt", {"status": 500, "body": error}, {"reset": True, "x": "my-private-prompt"}):
             await gw.client.post(CHAT, json=ask(script, user="jane@example.org"), headers={"cookie": "hunter2-cookie"})
         await gw.client.post("/v1/secret-path-5521", headers={"x-api-key": KEY.text})
-    assert len(on.spans) >= 12
+        await until(lambda: len(on.spans) >= 12)
     assert {item["api-key"] for item in on.headers} == {"collector-secret-77"}
     said = on.raw.decode("latin-1") + "".join(capfd.readouterr())
     secrets = (KEY.text, ENGINE_KEY, "my-private-prompt", "hunter2-cookie", "jane@example.org", "secret-path-5521")
@@ -237,8 +239,10 @@ async def test_a_collector_that_fails_costs_no_request_and_holds_up_no_end(
         url = there.url if how == "refuses" else f"http://127.0.0.1:{free_port()}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        async with rig(tmp_path) as gw:
+        async with contextlib.AsyncExitStack() as stack:
+            gw = await stack.enter_async_context(rig(tmp_path))
             for _ in range(5):
                 assert (await gw.chat(stream=True)).status_code == 200
-            began = time.monotonic()
-        assert time.monotonic() - began < fair(tracing.FLUSH + 2)
+            ending = asyncio.ensure_future(stack.aclose())
+            await until(ending.done, seconds=fair(tracing.FLUSH + 2))
+            await ending

@@ -92,7 +92,7 @@ async def test_f56_the_body_streams_and_is_never_held_whole(tmp_path: Path) -> N
         gw.publish((local_engine("rep_1", TINY, server.target.port),))
         await until(lambda: gw.gateway.table.view.routes[TINY].seats[0].port == server.target.port)
         asked = asyncio.create_task(gw.client.post(HEARD, content=slowly(), headers=KIND))
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 30)
         assert not asked.done()
         goes_on.set()
         assert (await asked).content == b"here"
