@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from cluster.wire import EngineBuild, Hardware
 from llmgw_site.lib.config import Config
@@ -51,7 +52,7 @@ class Readings:
                     self.builds = await asyncio.to_thread(self._builds)
                 if now >= next_memory or changed:
                     next_memory = now + MEMORY_EVERY
-                    self.memory, self.cpu = await asyncio.to_thread(self._use.read, pids, now)
+                    self.memory, self.cpu = await asyncio.to_thread(self._use.read, pids)
                 if changed or self._lasting() != before:
                     self._agent.report_now.set()
             except Exception:
@@ -84,16 +85,20 @@ class Readings:
 class EngineUse:
     """What engines take of this machine. Remembers the look before: cores are what was spent between two."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds; it only rises."""
+        self._clock = clock
         self._times: dict[int, probe.CpuTimes] = {}
         self._at = 0.0
 
-    def read(self, leaders: set[int], now: float) -> tuple[dict[int, int | None], dict[int, float]]:
-        """Memory and cores in use, by the pid of an engine. `now`: seconds of any clock that only rises."""
+    def read(self, leaders: set[int]) -> tuple[dict[int, int | None], dict[int, float]]:
+        """Memory and cores in use, by the pid of an engine. Of the time between two looks nothing is left out, however long
+        they take: what a stalled reading saw being spent must not become more cores than there are."""
         groups = {leader: probe.group_of(leader) for leader in leaders}
         memory = {leader: probe.proportional_memory(pids) for leader, pids in groups.items()}
+        began = self._clock()
         times = {leader: probe.cpu_times(pids) for leader, pids in groups.items()}
-        elapsed = now - self._at
+        elapsed = self._clock() - self._at
         used = {leader: probe.cores_used(self._times.get(leader, {}), times[leader], elapsed) for leader in leaders}
-        self._times, self._at = times, now
+        self._times, self._at = times, began
         return memory, {leader: cores for leader, cores in used.items() if cores is not None}

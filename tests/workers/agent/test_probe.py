@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +80,27 @@ def test_cores_in_use_are_what_was_spent_between_two_looks(
     assert probe.cores_used(before, now, 0.0) is None
 
 
+def test_a_reading_that_takes_long_makes_no_cores_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the second look counts was spent since the first, not since the second was due."""
+    clock, spent = [100.0], [0.0]
+
+    def slowly(pids: Any) -> probe.CpuTimes:
+        clock[0] += 2.0  # on one core
+        spent[0] += 2.0
+        return {(1, "a"): spent[0]}
+
+    monkeypatch.setattr(probe, "cpu_times", slowly)
+    use = EngineUse(lambda: clock[0])
+    use.read({1})
+    clock[0] += 1.0
+    spent[0] += 1.0
+    assert use.read({1})[1][1] <= 1.0
+
+
+def sleeps(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def test_a_process_that_works_is_seen_to_and_one_that_waits_is_not() -> None:
     command = [
         sys.executable,
@@ -95,17 +116,18 @@ def test_a_process_that_works_is_seen_to_and_one_that_waits_is_not() -> None:
             assert engine.stdout is not None
             engine.stdout.readline()
         busy, idle = (engine.pid for engine in engines)
+        wait_for(lambda: sleeps(idle), what="the other one to wait")
         use = EngineUse()
-        memory, cpu = use.read({busy, idle}, time.monotonic())
+        memory, cpu = use.read({busy, idle})
         assert (cpu, set(memory)) == ({}, {busy, idle})
 
         def works() -> bool:
             return probe.cores_used(use._times[busy], probe.cpu_times([busy]), 1.0) not in (None, 0.0)
 
         wait_for(works, what="the busy one to have had a core")
-        _, cpu = use.read({busy, idle}, time.monotonic())
-        assert cpu[busy] > 0.01 > cpu[idle]
-        assert use.read({idle}, time.monotonic())[1].keys() == {idle}
+        _, cpu = use.read({busy, idle})
+        assert cpu[busy] > 0.0 == cpu[idle]
+        assert use.read({idle})[1].keys() == {idle}
     finally:
         for engine in engines:
             engine.kill()
