@@ -137,7 +137,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return {*processes.with_environ(MARK, os.environ[MARK]), *engines} - ours
 
     try:
-        processes.wait_for(lambda: not leftovers(), seconds=5, what="leftovers to end")
+        processes.wait_for(lambda: not leftovers(), seconds=30, what="leftovers to end")
     except AssertionError:
         left = {pid: _command(pid) for pid in leftovers()}
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

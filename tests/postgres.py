@@ -65,7 +65,7 @@ def server(*, durable: bool = False) -> Iterator[str]:
         for name, value in settings.items():
             argv += ["-c", f"{name}={value}"]
         with (place / "log").open("wb") as log, running(argv, stdout=log, stderr=log, cwd=place, patience=20) as child:
-            wait_for(lambda: _answers(port) or child.poll() is not None, seconds=20, what="PostgreSQL to answer")
+            wait_for(lambda: _answers(port) or child.poll() is not None, seconds=60, what="PostgreSQL to answer")
             if child.poll() is not None:
                 raise RuntimeError(f"PostgreSQL ended at its start: {(place / 'log').read_text()[-2000:]}")
             yield f"postgresql://llmgw@127.0.0.1:{port}/postgres"

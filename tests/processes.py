@@ -17,21 +17,26 @@ REST = 0.15
 """Seconds: so long at most `wait_for` rests between two looks that are work."""
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago.
+FIRST_PORT, PORTS, SHARES = 20000, 4000, 4
+"""Below the ports of engines (`workers.agent.ports`), which take one at random, and the kernel's ephemeral range, from which
+connections take theirs; a share of them for each xdist worker. So a port stays free from its choice until it is bound, which
+may be seconds later: whoever could take it meanwhile looks elsewhere."""
 
-    Taken from below the kernel's ephemeral range, where no outgoing connection of another test can land on it, and
-    spread by process id, so that xdist workers do not meet.
-    """
-    for step in range(2000):
-        port = 20000 + (os.getpid() * 97 + _turn() * 7 + step) % 12000
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    mine = PORTS // SHARES
+    first = FIRST_PORT + (int(worker.removeprefix("gw")) + 1 if worker else 0) % SHARES * mine
+    for _ in range(mine):
+        port = first + (os.getpid() * 97 + _turn() * 7) % mine  # spread: another run may be under way
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return port
-    raise RuntimeError("no free port between 20000 and 32000")
+    raise RuntimeError(f"no free port from {first} on")
 
 
 _turns = 0
@@ -43,7 +48,7 @@ def _turn() -> int:
     return _turns
 
 
-def wait_for(condition: Callable[[], T], *, seconds: float = 10.0, what: str = "", every: float = 0.02) -> T:
+def wait_for(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "", every: float = 0.02) -> T:
     """The first true value of `condition`; AssertionError with the last one if none came in time.
 
     A look that is work, such as a request, comes less often: looking must not be what keeps the machine busy. What a rest

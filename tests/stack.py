@@ -80,7 +80,7 @@ class Stack:
         )
         assert process.poll() is None, f"up ended with {process.returncode}:\n{self.tail()}"
 
-    def stop(self, sign: int = signal.SIGTERM, patience: float = 15) -> int:
+    def stop(self, sign: int = signal.SIGTERM, patience: float = 60) -> int:
         """End it as an operator would; its exit status."""
         assert self.process is not None
         processes.stop(self.process, end=sign, patience=fair(patience))
@@ -250,11 +250,11 @@ def shared_stack() -> Iterator[Stack]:
 def stack(shared_stack: Stack) -> Iterator[Stack]:
     """The folder's stack, whole before the test and after it."""
     if not shared_stack.left_whole:
-        wait_for(shared_stack.whole, seconds=fair(30), what=f"the stack to be whole: {shared_stack.tail()}", every=0.2)
+        wait_for(shared_stack.whole, seconds=fair(60), what=f"the stack to be whole: {shared_stack.tail()}", every=0.2)
     shared_stack.left_whole = False
     yield shared_stack
     wait_for(
-        shared_stack.whole, seconds=fair(30), what=f"the stack to be whole again: {shared_stack.tail()}", every=0.2
+        shared_stack.whole, seconds=fair(60), what=f"the stack to be whole again: {shared_stack.tail()}", every=0.2
     )
     shared_stack.left_whole = True
 

@@ -107,7 +107,7 @@ class Controller:
         """Through every websocket that stands."""
         text = orjson.dumps(to_dict(Nudge(**fields))).decode()
         for send, loop in list(self._nudges):
-            asyncio.run_coroutine_threadsafe(send({"type": "websocket.send", "text": text}), loop).result(5)
+            asyncio.run_coroutine_threadsafe(send({"type": "websocket.send", "text": text}), loop).result(30)
 
     async def _websocket(self, scope: Any, receive: Any, send: Any) -> None:
         await receive()
@@ -219,7 +219,7 @@ class Node:
     def end_agent(self, number: int = signal.SIGTERM) -> int:
         assert self.agent is not None
         self.agent.send_signal(number)
-        return self.agent.wait(15)
+        return self.agent.wait(60)
 
     def want(self, *, generation: int = 1, run: bool = True, serve: Serve | None = None) -> None:
         wanted = WantedReplica(replica_id=R, generation=generation, run=run, serve=serve or serve_tiny())
@@ -234,15 +234,15 @@ class Node:
     def engine(self, state: str = "ready") -> LocalEngine | None:
         return next((engine for engine in self.engines().engines if engine.state == state), None)
 
-    def wait_ready(self, *, other_than: int = 0, seconds: float = 30.0) -> LocalEngine:
-        """The engine that is offered to the gateway, on another port than that one."""
+    def wait_ready(self, *, other_than: LocalEngine | None = None, seconds: float = 60.0) -> LocalEngine:
+        """The engine that is offered to the gateway, another one than that: the next may well get its port."""
         return wait_for(
-            lambda: (e := self.engine()) and e.port != other_than and e,
+            lambda: (e := self.engine()) and (other_than is None or e.key != other_than.key) and e,
             seconds=seconds,
             what=f"a ready engine; {self.tail}",
         )  # type: ignore[return-value]
 
-    def report(self, condition: Callable[[Any], Any], *, seconds: float = 20.0, what: str = "a report") -> Any:
+    def report(self, condition: Callable[[Any], Any], *, seconds: float = 60.0, what: str = "a report") -> Any:
         """The replica's part of the latest heartbeat, as soon as it meets the condition."""
 
         def look() -> Any:

@@ -18,7 +18,7 @@ import pytest
 
 from cluster.wire import Load, ReplicaLoad, Wanted, WantedReplica, Weights, to_dict
 from routing.domain.figures import Figures, figures_in
-from tests.processes import alive, fair, wait_for
+from tests.processes import alive, free_port, wait_for
 from tests.tiny import TEXT, tiny_gguf
 from tests.workers.agent.node import KEY, TOP, Node, R, broken_weights, chat, ended, serve_tiny, stop_engines
 from workers.agent import enginelog, process
@@ -99,7 +99,7 @@ def test_f60_a_real_engine_that_is_stopped_is_replaced_and_answers_again(node: N
     first = node.wait_ready()
     pid = node.pids()[0]
     os.kill(pid, signal.SIGSTOP)
-    second = node.wait_ready(other_than=first.port, seconds=40)
+    second = node.wait_ready(other_than=first)
     assert chat(second) == TEXT
     assert pid not in node.pids()
     report = node.report(lambda r: r.state == "ready" and r.pid != pid)
@@ -113,7 +113,7 @@ def test_f45_an_idle_engine_that_is_killed_is_back_and_answers(node: Node) -> No
     first = node.wait_ready()
     pid = node.pids()[0]
     os.kill(pid, signal.SIGKILL)
-    second = node.wait_ready(other_than=first.port, seconds=15)
+    second = node.wait_ready(other_than=first)
     assert chat(second) == TEXT
     assert pid not in node.pids()
     assert node.report(lambda r: r.state == "ready" and r.pid != pid).attempt == 2
@@ -132,7 +132,7 @@ def test_f11_a_killed_agent_leaves_its_engine_and_the_next_adopts_the_same_proce
     assert node.engine() == engine
     assert chat(engine) == TEXT
     os.kill(pids[0], signal.SIGKILL)  # an adopted engine is watched like any other
-    node.wait_ready(other_than=engine.port)
+    node.wait_ready(other_than=engine)
 
 
 def test_sigterm_ends_the_agent_and_leaves_the_engine(node: Node) -> None:
@@ -165,7 +165,7 @@ def test_f11_an_agent_killed_at_any_moment_leaves_nothing_to_clean_by_hand(node:
 
 
 def test_an_engine_spawned_in_the_moment_of_a_crash_is_adopted_not_doubled(node: Node) -> None:
-    serve, key, port = serve_tiny(), "secret", 24567
+    serve, key, port = serve_tiny(), "secret", free_port()
     folder = node.data / "logs" / "engines"
     folder.mkdir(parents=True)
     intents = IntentStore(node.data / "node" / "engines-intent.json")
@@ -227,7 +227,7 @@ def test_without_a_gateway_an_idle_engine_is_stopped_too(node: Node) -> None:
     node.start_agent()
     node.wait_ready()
     node.controller.wanted = ()
-    wait_for(lambda: not node.pids(), seconds=15, what="the engine to stop")
+    wait_for(lambda: not node.pids(), what="the engine to stop")
 
 
 def test_another_generation_replaces_the_engine(node: Node) -> None:
@@ -240,7 +240,7 @@ def test_another_generation_replaces_the_engine(node: Node) -> None:
         seen = len(node.controller.beats)
         wait_for(lambda: len(node.controller.beats) > seen + 8)
         tell(Load())
-        second = node.wait_ready(other_than=first.port)
+        second = node.wait_ready(other_than=first)
     assert second.context == 256
     assert node.report(lambda r: r.generation == 2 and r.state == "ready").attempt == 1
     assert len(node.pids()) == 1
@@ -290,7 +290,7 @@ def test_a_node_that_restarts_serves_before_any_controller_answers(node: Node) -
     node.controller.status = 500
     node.controller.beats.clear()
     node.start_agent()
-    assert chat(node.wait_ready(other_than=first.port)) == TEXT
+    assert chat(node.wait_ready(other_than=first)) == TEXT
     assert node.controller.beats == []
 
 
@@ -307,8 +307,8 @@ def test_a_silent_broken_or_false_controller_changes_nothing(node: Node) -> None
     assert chat(engine) == TEXT
     assert node.engine() == engine
     beats = len(node.controller.beats)
+    node.want()  # before the controller is believed again
     node.controller.sign_with, node.controller.status = KEY, 200
-    node.want()
     wait_for(lambda: len(node.controller.beats) > beats, what="heartbeats to go on by themselves")
     assert node.engine() == engine
 
@@ -346,14 +346,8 @@ def test_what_the_gateway_reads_is_mended_when_it_is_damaged_or_gone(node: Node)
     for damage in (b"garbage{{{", b'{"version": "E:1"}', None):
         for file in (snapshot, engines):
             file.unlink() if damage is None else file.write_bytes(damage)
-        wait_for(
-            lambda: snapshot.exists() and snapshot.read_bytes() == node.controller.snapshot,
-            seconds=fair(10), what="the snapshot",
-        )  # fmt: skip
-        wait_for(
-            lambda: engines.exists() and engine.key.encode() in engines.read_bytes(),
-            seconds=fair(10), what="the engines",
-        )  # fmt: skip
+        wait_for(lambda: snapshot.exists() and snapshot.read_bytes() == node.controller.snapshot, what="the snapshot")
+        wait_for(lambda: engines.exists() and engine.key.encode() in engines.read_bytes(), what="the engines")
 
 
 def test_usage_is_shipped_and_survives_a_killed_agent(node: Node) -> None:
