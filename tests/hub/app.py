@@ -205,6 +205,9 @@ class Hub:
             return
         at = start
         while at < end and not gone.done():
+            if self.faults.hold_from is not None and at >= self.faults.hold_from:
+                await asyncio.sleep(0.01)
+                continue
             piece = file.read(at, min(PIECE, end - at))
             if self.faults.wrong_bytes and at <= file.size // 2 < at + len(piece):
                 spot = file.size // 2 - at

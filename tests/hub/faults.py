@@ -33,6 +33,8 @@ class Faults:
     """Seconds between two pieces of a body."""
     stall_after: int | None = None
     """Bytes after which a body says nothing more, with the connection open."""
+    hold_from: int | None = None
+    """Place in a file from which on its bytes wait until this is no fault any more."""
     redirect_to: str = ""
     """Where a file's Location leads instead of the hub's own file host."""
     expire_after: int | None = None

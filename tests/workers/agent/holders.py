@@ -49,8 +49,8 @@ class Holder:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """The gateway's node listener; with a fault, or where bytes are counted one by one, not by the kernel."""
         self.asked.append(next((value.decode() for name, value in scope["headers"] if name == b"range"), ""))
-        if self.stalls:
-            await asyncio.sleep(60)
+        while self.stalls:
+            await asyncio.sleep(0.01)
         if self.status:
             await send({"type": "http.response.start", "status": self.status, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
@@ -79,8 +79,9 @@ class Holder:
                 await asyncio.sleep(0.05)  # what was sent arrives
                 cycle.transport.abort()
                 raise asyncio.CancelledError
-            if body and self.pause:
-                await asyncio.sleep(self.pause)
+            began = time.monotonic()
+            while body and (left := began + self.pause - time.monotonic()) > 0:  # a test may end it
+                await asyncio.sleep(min(left, 0.02))
 
         self.under_way += 1
         try:

@@ -50,7 +50,7 @@ def known(hub: Hub) -> Manifest:
 def test_f11_a_replica_begins_when_its_weights_are_whole_also_over_a_kill_of_the_agent(node: Node, hub: Hub) -> None:
     manifest = known(hub)
     hub.faults.reset()
-    hub.faults.chunk_pause = 0.02
+    hub.faults.hold_from = 10 << 20  # the larger file does not become whole before the agent is killed
     node.controller.manifests[VERSION] = manifest
     serve = replace(serve_tiny(), weights=Weights(path=NAME, size=manifest.size, version=VERSION))
     node.want(serve=serve)
@@ -91,5 +91,5 @@ def test_an_agent_ends_at_once_while_what_it_fetches_from_is_silent(node: Node, 
     wait_for(lambda: hub.sent() >= 1 << 20)
     began = time.monotonic()
     assert node.end_agent() == 0
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 25  # it would hear after half a minute that nothing comes
     hub.faults.reset()

@@ -34,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(fetching, "LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(sources, "AGAIN", 0.01)
-    monkeypatch.setattr(sources, "TIMEOUT", httpx.Timeout(1.0))
+    monkeypatch.setattr(sources, "TIMEOUT", httpx.Timeout(60.0))
 
 
 async def bring(
@@ -80,7 +80,11 @@ async def test_by_tls_both_sides_are_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["lacks it", "status", "stalls", "gone", "unknown"])
-async def test_a_source_that_gives_nothing_is_passed_over(tmp_path: Path, fault: str) -> None:
+async def test_a_source_that_gives_nothing_is_passed_over(
+    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "stalls":
+        monkeypatch.setattr(sources, "TIMEOUT", httpx.Timeout(1.0))
     async with holders.town(tmp_path) as town:
         bad = await town.hold("bad", FILES, version="ver_9999999999" if fault == "lacks it" else VERSION)
         good = await town.hold("good", FILES)
