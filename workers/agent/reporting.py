@@ -42,6 +42,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
 LEAST_PAUSE = 0.05
 """Seconds between a heartbeat's answer and the next one: what changes together is told together."""
 WATCH_EVERY, ADDRESS_EVERY = 0.25, 5.0
+ADDRESS_PATIENCE = 2.0
+"""Seconds that the first heartbeat waits for this node's address."""
 SPREAD_PAUSE = 0.1
 """Share by which a pause may be shorter: else all nodes that one nudge woke would come together for ever."""
 SPREAD, LARGE = 0.3, 1000
@@ -93,7 +95,7 @@ class Reporter:
         """One each `wanted.heartbeat` seconds, and at once when something changed; after failures with growing pauses."""
         failures = 0
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(ADDRESS_PATIENCE):
                 await self._look_at_address()
         except TimeoutError:  # a slow name server; `run_watch` looks again
             pass

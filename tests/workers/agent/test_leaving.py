@@ -35,6 +35,6 @@ async def test_files_that_cannot_be_put_aside_on_a_full_disk_are_when_it_has_roo
     modules: Any = SimpleNamespace(assign=assigned.append)
     identity: Any = SimpleNamespace(node_id="node_7")
     reporter.removed.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await agent_main._leave_when_removed(config, identity, agent, reporter, modules, [])
     assert (tries, assigned) == (["node_7"] * 3, [()])

@@ -68,7 +68,7 @@ class Bench:
         return httpx.Response(200, content=body, headers={signing.SIGNATURE: signature})
 
     async def until_beats(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.beats) < count:
                 await asyncio.sleep(0.01)
 
@@ -77,6 +77,7 @@ class Bench:
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     monkeypatch.setattr(reporting, "LONGEST_PAUSE", 0.2)
     monkeypatch.setattr(reporting, "ADDRESS_EVERY", 0.1)
+    monkeypatch.setattr(reporting, "ADDRESS_PATIENCE", 60.0)
     bench = Bench(tmp_path / "data")
     yield bench
     await bench.agent.stop()
@@ -104,13 +105,13 @@ async def test_f24_what_the_gateway_says_of_itself_is_told_at_once_and_gone_with
         return writer
 
     first = await says("the spool is full")
-    await until(told)
+    await until(told, seconds=60)
     first.close()
-    await until(lambda: not bench.agent.gateway_problems)  # who has ended says nothing any more
+    await until(lambda: not bench.agent.gateway_problems, seconds=60)  # who has ended says nothing any more
     second = await says("the spool is full")
-    await until(told)
+    await until(told, seconds=60)
     third = await says()
-    await until(lambda: not told())
+    await until(lambda: not told(), seconds=60)
     assert bench.agent.gateway_problems == ()
     second.close()
     third.close()
@@ -122,7 +123,7 @@ async def test_a_heartbeat_that_fails_again_and_again_is_not_hurried_by_news(
     monkeypatch.setattr(reporting, "LONGEST_PAUSE", 60.0)
     bench.raising = 100
     bench.agent.background(bench.reporter.run_heartbeats)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while bench.raising == 100:
             await asyncio.sleep(0.01)
         for _ in range(20):
@@ -157,7 +158,7 @@ async def test_f67_another_address_of_this_machine_is_told_with_the_next_heartbe
     await bench.until_beats(1)
     assert bench.beats[0].address == "http://10.0.0.7:8880"
     now[0] = "http://10.0.0.8:8880"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while bench.beats[-1].address != "http://10.0.0.8:8880":
             await asyncio.sleep(0.01)
 
@@ -199,7 +200,7 @@ async def renewed(folder: Path) -> list[str]:
     clients = Clients(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
     link = Link(("http://c",), IDENTITY, boot_id="b", clock=time.time, clients=clients)
     renewal = asyncio.ensure_future(Renewal(link, tls, removed=lambda: None).run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while tls.due(datetime.now(UTC).timestamp()):
             await asyncio.sleep(0.01)
     renewal.cancel()
