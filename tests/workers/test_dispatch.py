@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,12 +29,22 @@ from tests.rows import a_key, a_version
 from workers import dispatch, nudges
 
 
+@pytest.fixture(autouse=True)
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """However long a busy machine takes, what comes in a row comes within one of the spans in which a thing happens once."""
+    throttles, now = (dispatch._news, dispatch._map, dispatch._looks), time.monotonic()
+    monkeypatch.setattr(dispatch, "time", SimpleNamespace(monotonic=lambda: now))
+    for throttle in throttles:
+        throttle.forget()
+    yield
+    for throttle in throttles:
+        throttle.forget()
+
+
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Messages that would go to the broker; whether a real worker takes them is tested in test_celery."""
     messages: list[tuple[str, Any]] = []
-    for throttle in (dispatch._news, dispatch._map, dispatch._looks):
-        throttle.forget()
     monkeypatch.setattr(dispatch.app, "send_task", lambda task, args, **options: messages.append((task, args)))
     return messages
 
@@ -64,17 +75,14 @@ def test_many_changes_in_a_row_wake_the_reconciler_once_and_once_more(monkeypatc
     """The first at once; the others together, when the last of them has long been written."""
     woken: list[float | None] = []
     monkeypatch.setattr(dispatch.app, "send_task", lambda task, args, **options: woken.append(options["countdown"]))
-    monkeypatch.setattr(dispatch, "LOOK_EVERY", 60.0)
     monkeypatch.setattr(dispatch, "publish_snapshot", lambda: None)
-    dispatch._looks.forget()
     for _ in range(50):
         dispatch.catalogue_is_new()
         dispatch.model_asked()
-    assert woken == [None, pytest.approx(60.0, abs=10)]
+    assert woken == [None, pytest.approx(dispatch.LOOK_EVERY)]
     dispatch._looks._next = 0.0  # as if that time had passed
     dispatch.catalogue_is_new()
     assert woken[2:] == [None]
-    dispatch._looks.forget()
 
 
 @pytest.mark.django_db
@@ -214,7 +222,7 @@ def test_a_valkey_that_cannot_be_reached_holds_no_request_for_long(
     for wake in (dispatch.reconcile_now, functools.partial(dispatch.job_changed, job_id="job_1")):
         began = time.monotonic()
         wake()
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30  # the kernel would try for two minutes
 
 
 def test_a_wake_up_for_a_job_does_not_wait_in_a_queue_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +245,6 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         "send",
         lambda reason, *, nodes=(), removed=(): told.append((reason, set(nodes) | set(removed))),
     )
-    for throttle in (dispatch._news, dispatch._map):
-        monkeypatch.setattr(throttle, "_next", 0.0)
-        monkeypatch.setattr(throttle, "_put_off", 0.0)
     return told
 
 
@@ -280,7 +285,6 @@ def test_many_nodes_that_come_at_once_make_one_map_now_and_one_a_moment_later(
 
 
 @pytest.mark.django_db
-@pytest.mark.django_db
 def test_nodes_that_fetch_are_told_of_new_weights_and_of_a_node_that_has_them(
     sent: list[Any], nudged: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -314,4 +318,4 @@ def test_an_unreachable_valkey_is_not_tried_for_every_nudge(black_hole: str, mon
     began = time.monotonic()
     for _ in range(100):
         nudges.send("snapshot")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20  # a hundred tries would take minutes

@@ -26,20 +26,20 @@ def test_a_worker_full_of_jobs_keeps_a_thread_for_ticks(sent: list[Any], monkeyp
 
     def run(job_id: str, kinds: Any) -> None:
         begun.release()
-        over.wait(10)
+        over.wait(100)
 
     monkeypatch.setattr(jobs, "run", run)
     threads = [threading.Thread(target=advance.advance, args=(f"job_{n}",)) for n in range(advance.AT_ONCE)]
     for thread in threads:
         thread.start()
-    assert all(begun.acquire(timeout=5) for _ in threads)
+    assert all(begun.acquire(timeout=60) for _ in threads)
     advance.advance("job_more")
     assert sent == [("job_more", advance.PAUSE)]
     over.set()
     for thread in threads:
         thread.join()
     advance.advance("job_more")
-    assert begun.acquire(timeout=5)
+    assert begun.acquire(timeout=60)
 
 
 def test_a_database_that_is_away_is_left_to_the_sweep(sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
