@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
+from routing.gateway import activation, engines
 from routing.gateway.upstream import Upstream
 
 
@@ -15,6 +16,13 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no controller and no engine that is away."""
+    monkeypatch.setattr(activation, "PATIENCE", 60.0)
+    monkeypatch.setattr(engines, "TIMEOUT", 60.0)
 
 
 @pytest.fixture

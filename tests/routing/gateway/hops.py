@@ -235,21 +235,21 @@ def closed_port() -> int:
 
 
 @asynccontextmanager
-async def deaf() -> AsyncIterator[int]:
-    """A port that answers no connection at all: its queue of connections is full."""
+async def deaf() -> AsyncIterator[socket.socket]:
+    """A listener that answers no connection at all: its queue of connections is full. Closed by the test, it refuses, which who
+    connects hears at its next try: a second, three, seven after the first."""
     with socket.socket() as handle:
         handle.bind(("127.0.0.1", 0))
         handle.listen(0)
-        port = handle.getsockname()[1]
         fillers = []
         try:
             for _ in range(4):
                 filler = socket.socket()
                 filler.setblocking(False)
-                filler.connect_ex(("127.0.0.1", port))
+                filler.connect_ex(handle.getsockname())
                 fillers.append(filler)
             await asyncio.sleep(0)
-            yield port
+            yield handle
         finally:
             for filler in fillers:
                 filler.close()

@@ -19,7 +19,6 @@ from llmgw_site.lib.files import private_folder, write_json
 from llmgw_site.lib.unblocked import PIPE_BUF, Unblocked
 from routing.domain.snapshot import AdapterEntry, ModelEntry
 from routing.gateway.access import AccessLog
-from tests.processes import fair
 from tests.routing.gateway.process import Process, ready
 from tests.routing.gateway.rig import KEY, TINY, Rig, ask, config_for, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
@@ -151,14 +150,23 @@ async def test_a_reader_of_standard_error_that_stalls_holds_up_nobody(tmp_path: 
         assert child.stderr is not None
         fcntl.fcntl(child.stderr, fcntl.F_SETPIPE_SZ, 4096)  # some ten lines
         address = f"http://127.0.0.1:{gateway.client}"
-        async with httpx.AsyncClient(base_url=address, timeout=fair(10), trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=address, timeout=60, trust_env=False) as client:
             asked = [await client.get(f"/v1/{number}") for number in range(60)]
             assert {answer.status_code for answer in asked} == {404}
             metrics = (await client.get(f"http://127.0.0.1:{gateway.metrics}/metrics")).text
             assert "\nllmgw_log_lines_dropped_total 0.0\n" in metrics
-        reading = asyncio.ensure_future(asyncio.to_thread(child.communicate, timeout=fair(20)))
-        child.terminate()
-        _, told = await reading
+
+        def read() -> str:
+            """It stalls no more; and once it has all that was kept for it, the gateway may end."""
+            assert child.stderr is not None
+            lines: list[str] = []
+            while sum('"event":"request"' in line for line in lines) < 60:
+                lines.append(child.stderr.readline())
+                assert lines[-1], "it ended"
+            child.terminate()
+            return "".join(lines) + child.stderr.read()
+
+        told = await asyncio.to_thread(read)
     finally:
         gateway.end()
     assert sum(json.loads(line)["event"] == "request" for line in told.splitlines()) == 60  # none was lost

@@ -87,7 +87,7 @@ async def test_a_request_for_a_model_at_rest_waits_until_it_is_up_and_is_answere
 async def test_an_edge_waits_for_its_router_which_waits_for_the_model(tmp_path: Path) -> None:
     async with many(tmp_path) as town:
         town.models = [AT_REST]
-        edge = await town.start("edge", "edge", first_byte_timeout=0.1, connect_timeout=0.1)
+        edge = await town.start("edge", "edge", first_byte_timeout=0.1)
         router = await town.start("router", "router")
         worker = await town.start("worker", "inference")
         brain = Controller(town)
@@ -222,13 +222,15 @@ async def test_an_answer_that_the_controllers_did_not_sign_is_no_answer(tmp_path
 async def test_controllers_that_fall_silent_later_are_waited_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activation, "LOST_AFTER", 0.5)
+    monkeypatch.setattr(activation, "LOST_AFTER", 3600.0)
     async with resting(tmp_path) as (_, front, _, brain):
         asking = asyncio.ensure_future(front.chat())
         await until(lambda: len(brain.orders) >= 2)
         brain.status = 503
-        await asyncio.sleep(0.2)
+        asked = len(brain.orders)
+        await until(lambda: len(brain.orders) >= asked + 3)
         assert not asking.done()
+        monkeypatch.setattr(activation, "LOST_AFTER", 0.0)
         answer = await asking
         assert answer.json()["error"]["code"] == "activation_unavailable"
 
@@ -243,10 +245,17 @@ async def test_the_window_bounds_the_wait(tmp_path: Path) -> None:
         await town.idle()
 
 
-async def test_who_waited_in_vain_hears_how_far_it_is_and_that_it_goes_on(tmp_path: Path) -> None:
-    async with resting(tmp_path, activation_timeout=1.5) as (town, front, _, brain):
+async def test_who_waited_in_vain_hears_how_far_it_is_and_that_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with resting(tmp_path) as (town, front, _, brain):
         brain.say("starting", message="a replica has been loading its weights for 40 s")
+        patient = asyncio.ensure_future(front.chat())
+        await until(lambda: len(brain.orders) >= 2)  # so the answer to the first is known
+        dispatch = front.gateway.app._parts.dispatch
+        monkeypatch.setattr(dispatch, "_config", replace(dispatch._config, activation_timeout=0.2))
         answer = await front.chat()
+        patient.cancel()
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], answer.headers["retry-after"]) == (503, "activation_timeout", "60")
         assert "It goes on (a replica has been loading its weights for 40 s): ask again" in error["message"]
@@ -275,7 +284,7 @@ async def test_f39_a_client_that_leaves_waits_no_longer_and_the_last_one_ends_th
         await until(lambda: not front.gateway.activation.waiting)
         said = len(brain.orders)
         await asyncio.sleep(0.3)
-        assert len(brain.orders) == said
+        assert len(brain.orders) <= said + 1  # one may have been on its way
         await until(lambda: len(front.records()) == 2)
         assert {record.outcome for record in front.records()} == {"client_gone"}
         await town.idle()
@@ -283,12 +292,13 @@ async def test_f39_a_client_that_leaves_waits_no_longer_and_the_last_one_ends_th
 
 async def test_a_streaming_client_is_sent_comments_while_it_waits(tmp_path: Path) -> None:
     async with resting(tmp_path, keepalive_comment=0.2) as (town, front, worker, _):
-        text = b""
+        text, up = b"", False
         async with front.client.stream("POST", "/v1/chat/completions", json=ask(stream=True)) as answer:
             assert answer.status_code == 200
             async for piece in answer.aiter_raw():
                 text += piece
-                if text.count(b"\n\n") == 2 and not worker.asked:
+                if text.count(b"\n\n") >= 2 and not up:
+                    up = True
                     come_up(town, worker)
         assert text.startswith(b":")
         assert text.endswith(b"data: [DONE]\n\n")

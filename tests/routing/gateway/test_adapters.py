@@ -214,7 +214,7 @@ async def test_f15_what_is_recorded_of_a_model_and_its_adapters_is_what_the_engi
     )  # fmt: skip
     async with rig(tmp_path) as it:
         publish(it, adapter("ahoy", first))
-        async with real_engine(serve) as (port, held), httpx.AsyncClient() as client:
+        async with real_engine(serve) as (port, held), httpx.AsyncClient(timeout=60) as client:
             it.publish((local_engine("rep_1", TINY, port, served_name=TINY, adapters=held),))
             await taken(it, port)
 

@@ -50,7 +50,7 @@ async def test_only_the_name_changes_for_an_engine_that_wants_another(tmp_path: 
 async def test_a_stream_passes_piece_by_piece(tmp_path: Path) -> None:
     async with (
         rig(tmp_path) as gw,
-        gw.client.stream("POST", "/v1/chat/completions", json=ask({"tokens": 4, "gap": 0.05}, stream=True)) as answer,
+        gw.client.stream("POST", "/v1/chat/completions", json=ask({"tokens": 6, "gap": 0.05}, stream=True)) as answer,
     ):
         assert answer.headers["content-type"] == "text/event-stream"
         assert answer.headers["x-accel-buffering"] == "no"
@@ -161,7 +161,7 @@ async def test_a_refusal_after_the_key_is_one_close_line(tmp_path: Path) -> None
         record = await gw.record()
         assert (record.outcome, record.status, record.code) == ("refused", 404, "model_not_found")
         assert not gw.records("open")
-        async with httpx.AsyncClient() as nobody:
+        async with httpx.AsyncClient(timeout=60) as nobody:
             assert (await nobody.post(gw.url + "/v1/chat/completions", json=ask())).status_code == 401
         await gw.idle()
         assert len(gw.records()) == 1
@@ -179,7 +179,7 @@ async def test_whatever_the_engine_answers_passes_byte_for_byte(tmp_path: Path) 
         assert (await gw.record()).completion_tokens == 2
         body = ask({"tokens": 5, "timings": True, "ping": True}, stream=True, stream_options={"include_usage": True})
         through = await gw.client.post("/v1/chat/completions", json=body)
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             straight = await client.post(f"http://127.0.0.1:{gw.engine.port}/v1/chat/completions", json=body)
         assert through.content == straight.content
 

@@ -17,7 +17,6 @@ from cluster.domain.modules import Module
 from llmgw_site.lib.config import Config
 from routing.domain.endpoints import ENDPOINTS, Shape
 from tests.fakes.provider import HEADERS, Provider
-from tests.processes import free_port
 from tests.routing.gateway.certificates import a_certificate
 from tests.routing.gateway.clouds import (
     NODE,
@@ -30,6 +29,7 @@ from tests.routing.gateway.clouds import (
     write_modules,
     write_snapshot,
 )
+from tests.routing.gateway.hops import closed_port
 from tests.routing.gateway.matrix import request
 from tests.routing.gateway.rig import KEY, TINY, Rig, ask, until
 
@@ -317,11 +317,13 @@ async def test_a_document_where_comments_were_sent_already_is_broken(tmp_path: P
 async def test_the_models_own_timeouts_rule(tmp_path: Path) -> None:
     async with (
         Provider(key=PROVIDER_KEY) as provider,
-        cloud_rig(tmp_path, provider_entry(provider.url), model={"first_byte_timeout": 0.2, "idle_timeout": 0.3}) as gw,
+        cloud_rig(tmp_path, provider_entry(provider.url), model={"first_byte_timeout": 0.2}) as gw,
     ):
         answer = await chat(gw, {"never": True})
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "provider_timeout")
         assert "0.2 s" in answer.json()["error"]["message"]
+        write_snapshot(gw.config, provider_entry(provider.url), version="e1:2.c", idle_timeout=0.3)
+        await until(lambda: gw.gateway.table.view.version == "e1:2.c")
         text = await until_cut(gw, {"gap": 30.0})
         assert b"provider_timeout" in text
         await gw.idle()
@@ -330,7 +332,7 @@ async def test_the_models_own_timeouts_rule(tmp_path: Path) -> None:
 async def test_a_provider_that_cannot_be_reached_was_sent_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port = free_port()
+    port = closed_port()
     async with cloud_rig(tmp_path, provider_entry(f"http://127.0.0.1:{port}/v1")) as gw:
         answer = await chat(gw)
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "provider_unreachable")
@@ -451,9 +453,9 @@ async def test_the_module_is_switched_while_the_gateway_runs(tmp_path: Path) -> 
 
 async def test_many_streams_to_one_provider_run_at_once(tmp_path: Path) -> None:
     async with Provider(key=PROVIDER_KEY) as provider, cloud_rig(tmp_path, provider_entry(provider.url)) as gw:
-        calls = [asyncio.create_task(chat(gw, {"silent": 3.0, "tokens": 1}, stream=True)) for _ in range(90)]
-        await until(lambda: len(provider.requests) == 90, seconds=15)
-        assert not any(seen.done for seen in provider.requests)
+        calls = [asyncio.create_task(chat(gw, {"held": True, "tokens": 1}, stream=True)) for _ in range(90)]
+        await until(lambda: len(provider.requests) == 90)
+        provider.release.set()
         assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
 
 

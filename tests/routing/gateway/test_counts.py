@@ -10,7 +10,6 @@ import orjson
 
 from cluster.wire import LocalAdapter, to_dict
 from routing.domain.snapshot import AdapterEntry, ModelEntry
-from tests.processes import fair
 from tests.routing.gateway.process import answers
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, TINY, VECTORS, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
@@ -21,7 +20,7 @@ AHOY = AdapterEntry(name="ahoy", created=7, weights="/srv/ahoy")
 
 async def counted(port: int) -> tuple[int, int]:
     """Tokens that it read and made, by its own metrics."""
-    async with httpx.AsyncClient(headers={"authorization": f"Bearer {ENGINE_KEY}"}) as client:
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {ENGINE_KEY}"}, timeout=60) as client:
         text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
     read, made = (
         next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"vllm:{name}_tokens_total"))
@@ -46,7 +45,7 @@ async def test_f15_one_call_each_of_a_vllm_is_recorded_as_it_counted_them(tmp_pa
             )
         )
         await until(lambda: gw.gateway.table.view.version == "e1:2" and gw.gateway.table.view.routes["ahoy"].seats)
-        async with asyncio.timeout(fair(20)):
+        async with asyncio.timeout(60):
             while await answers(port, b"/health") != 200:
                 await asyncio.sleep(0.02)
         calls = (

@@ -21,10 +21,9 @@ from routing.domain.endpoints import PATHS, Shape, shape_of
 from routing.domain.snapshot import LimitEntry, ModelEntry
 from routing.gateway import dispatch, hop
 from tests.fakes.provider import Provider
-from tests.processes import free_port
 from tests.routing.gateway.clouds import OURS, PROVIDER_KEY, cloud_rig, provider_entry
 from tests.routing.gateway.controllers import Controller
-from tests.routing.gateway.hops import chain, many
+from tests.routing.gateway.hops import chain, closed_port, many
 from tests.routing.gateway.rig import COLD, KEY, OFF, TINY, VECTORS, Rig, ask, local_engine, rig
 from tests.routing.gateway.scripted import Peer, connected, until
 from tests.routing.gateway.test_budgets import with_budget
@@ -121,7 +120,7 @@ async def _engine(folder: Path, path: str) -> Told:
         await until(lambda: gw.engine.requests)
         await gw.gateway.app.end()
         yield "gateway_stopping", await asking
-        gw.publish((local_engine("rep_1", TINY, free_port()),))
+        gw.publish((local_engine("rep_1", TINY, closed_port()),))
         gw.gateway.table.look()
         yield "engine_unreachable", await gw.client.post(path, json=ask())
 
@@ -176,7 +175,8 @@ async def _at_rest(folder: Path, path: str) -> Told:
     }.items():
         async with many(folder / code) as town:
             town.models = models
-            front = await town.start("front", "edge", "router", activation_timeout=1.0)
+            bounds = {"activation_timeout": 0.5} if code == "activation_timeout" else {}
+            front = await town.start("front", "edge", "router", **bounds)
             await town.start("worker", "inference")
             if code == "activation_timeout":
                 await town.scripted("brain", "controller", handler=Controller(town))
@@ -201,7 +201,7 @@ async def _provider(folder: Path, path: str) -> Told:
         hurried = await stack.enter_async_context(cloud_rig(folder / "2", told, model=short))
         yield "provider_timeout", await hurried.client.post(path, json=ask({"never": True}, model=OURS))
         for code, entry in {
-            "provider_unreachable": provider_entry(f"http://127.0.0.1:{free_port()}/v1"),
+            "provider_unreachable": provider_entry(f"http://127.0.0.1:{closed_port()}/v1"),
             "provider_refused_key": provider_entry(provider.url, key="sk-another"),
             "provider_key_missing": provider_entry(provider.url, sealed_to=b"another node's pairwise key 32 b."),
         }.items():

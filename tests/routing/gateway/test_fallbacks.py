@@ -16,8 +16,7 @@ from cluster.wire import to_dict
 from llmgw_site.lib.config import Config
 from routing.domain.snapshot import BudgetEntry, ModelEntry, PriceEntry
 from routing.gateway import dispatch
-from tests.processes import free_port
-from tests.routing.gateway.hops import many
+from tests.routing.gateway.hops import closed_port, many
 from tests.routing.gateway.rig import COLD, KEY, NARROW, SECOND, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import Peer, until
 
@@ -164,7 +163,7 @@ async def test_another_node_hears_whether_another_model_is_left(tmp_path: Path) 
         front = await town.start("front", "edge", "router", fallback_after=0.1)
         worker = await town.start("worker", "inference", serves=(TINY, "other"), fallback_after=0.1)
         await town.settle()
-        held = [asyncio.ensure_future(front.chat({"silent": 0.8})) for _ in range(2)]
+        held = [asyncio.ensure_future(front.chat({"held": True})) for _ in range(2)]
         await until(lambda: worker.asked == 2)
         town.keys = (town.keys[0], replace(town.keys[1], models=(TINY,)))
         await town.settle()
@@ -172,6 +171,7 @@ async def test_another_node_hears_whether_another_model_is_left(tmp_path: Path) 
         alone = asyncio.ensure_future(front.client.post("/v1/chat/completions", json=ask(), headers=narrow))
         answer = await front.chat()
         assert (answer.status_code, answer.headers["x-llmgw-model"]) == (200, "other")
+        worker.engine.release.set()
         assert (await alone).status_code == 200
         await asyncio.gather(*held)
         await town.idle()
@@ -244,7 +244,7 @@ async def test_an_engine_that_cannot_be_reached_has_failed_whether_or_not_a_fall
 ) -> None:
     monkeypatch.setattr(dispatch, "GRACE", 0.1)
     async with rig(tmp_path, prepare=prepared) as gw:
-        gone = free_port()
+        gone = closed_port()
         gw.publish((local_engine("rep_1", TINY, gone), local_engine("rep_2", SECOND, gone)))
         await until(lambda: all(seat.port == gone for seat in gw.gateway.table.view.routes[model].seats))
         answer = await gw.chat(model=model)

@@ -15,8 +15,8 @@ from cluster.wire import to_dict
 from llmgw_site.lib.config import Config
 from routing.domain.snapshot import External, ModelEntry
 from tests.fakes.provider import Provider
-from tests.processes import free_port
 from tests.routing.gateway.clouds import OURS, PROVIDER_KEY, THEIRS, cloud_rig, provider_entry
+from tests.routing.gateway.hops import closed_port
 from tests.routing.gateway.rig import COLD, TINY, Rig, snapshot
 
 MODULES = (Module.EDGE, Module.ROUTER, Module.INFERENCE, Module.CLOUD)
@@ -55,7 +55,7 @@ async def test_a_provider_answers_for_a_model_that_is_not_ready_and_the_answer_s
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_model_of_ours_answers_for_a_provider_that_cannot_be_reached(tmp_path: Path, stream: bool) -> None:
-    async with gateway(tmp_path, f"http://127.0.0.1:{free_port()}/v1") as gw:
+    async with gateway(tmp_path, f"http://127.0.0.1:{closed_port()}/v1") as gw:
         answer = await gw.chat(model=OURS, stream=stream)
         assert (answer.status_code, answer.headers["x-llmgw-model"]) == (200, TINY)
         record = await gw.record()

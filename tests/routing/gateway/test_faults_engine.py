@@ -15,7 +15,6 @@ import pytest
 
 from cluster.wire import to_dict
 from llmgw_site.lib.files import write_json
-from tests.processes import fair
 from tests.routing.gateway.rig import SECOND, TINY, Rig, ask, rig, snapshot
 from tests.routing.gateway.scripted import until
 
@@ -34,7 +33,7 @@ async def test_f29_a_hung_engine_ends_at_the_models_own_time_and_is_looked_at(tm
         answer = await gw.chat({"never": True}, stream=streamed)
         took = time.monotonic() - began
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "engine_timeout")
-        assert 0.5 < took < fair(5.0)
+        assert 0.5 < took < 60
         record = await gw.record()
         assert (record.outcome, record.code, record.finish_reason) == ("failed", "engine_timeout", "")
         assert gw.gateway.flights.suspects == {"rep_1"}  # its agent asks it for a token
@@ -57,9 +56,7 @@ async def _one(gw: Rig, number: int) -> None:
 
     task = asyncio.ensure_future(read())
     if kind == 1:
-        await until(
-            lambda: any(seen.headers["x-request-id"] == name for seen in reversed(gw.engine.requests)), seconds=20
-        )
+        await until(lambda: any(seen.headers["x-request-id"] == name for seen in reversed(gw.engine.requests)))
         task.cancel()
     with contextlib.suppress(httpx.HTTPError, asyncio.CancelledError):
         await task

@@ -11,20 +11,23 @@ import httpx
 import openai
 import pytest
 
-from tests.processes import free_port
+from tests.routing.gateway.hops import closed_port
 from tests.routing.gateway.rig import KEY, SECOND, TINY, Rig, ask, local_engine, rig, until
 
 CHAT = "/v1/chat/completions"
+COMMENT = b": keep-alive\n\n"
 
 
-async def stream(gw: Rig, script: Any, **fields: Any) -> tuple[int, bytes, bool]:
-    """Status, bytes, and whether the body came to a clean end."""
+async def stream(gw: Rig, script: Any, *, comments: int = 0, **fields: Any) -> tuple[int, bytes, bool]:
+    """Status, bytes, and whether the body came to a clean end. What is held goes on after so many comments."""
     body = ask(script, stream=True, **fields)
     parts: list[bytes] = []
     async with gw.client.stream("POST", CHAT, json=body) as answer:
         try:
             async for piece in answer.aiter_raw():
                 parts.append(piece)
+                if comments and b"".join(parts).count(COMMENT) >= comments:
+                    gw.engine.release.set()
         except httpx.RemoteProtocolError:
             return answer.status_code, b"".join(parts), False
     return answer.status_code, b"".join(parts), True
@@ -37,12 +40,15 @@ def datas(body: bytes) -> list[Any]:
 
 
 async def test_f01_a_silent_engine_gets_its_time_and_a_streaming_client_sees_comments(tmp_path: Path) -> None:
-    async with rig(tmp_path, keepalive_comment=0.1, idle_timeout=5.0) as gw:
-        for script in ({"silent": 0.7}, {"head_silent": 0.7}):
-            status, body, clean = await stream(gw, script)
+    async with rig(tmp_path, keepalive_comment=0.1) as gw:
+        loop = asyncio.get_running_loop()
+        for script in ({"held": True}, {"head_held": True}):
+            gw.engine.release.clear()
+            began = loop.time()
+            status, body, clean = await stream(gw, script, comments=3)
             assert (status, clean) == (200, True)
-            assert body.startswith(b": keep-alive\n\n")
-            assert 3 <= body.count(b": keep-alive\n\n") <= 8
+            assert body.startswith(COMMENT)
+            assert 3 <= body.count(COMMENT) <= (loop.time() - began) / 0.1
             assert datas(body)[-1] == "[DONE]"
         whole = await gw.chat({"silent": 0.5})
         assert whole.status_code == 200
@@ -63,8 +69,8 @@ async def test_f01_comments_stand_between_events_never_within(tmp_path: Path) ->
 
 async def test_f01_an_engine_that_refuses_after_comments_ends_as_an_error_event(tmp_path: Path) -> None:
     async with rig(tmp_path, keepalive_comment=0.1) as gw:
-        script = {"silent": 0.4, "status": 400, "body": json.dumps({"error": {"message": "no", "code": 400}})}
-        status, body, clean = await stream(gw, script)
+        script = {"held": True, "status": 400, "body": json.dumps({"error": {"message": "no", "code": 400}})}
+        status, body, clean = await stream(gw, script, comments=1)
         assert (status, clean) == (200, False)
         assert datas(body) == [
             {"error": {"message": "no", "type": "invalid_request_error", "code": "engine_error", "param": None}}
@@ -82,7 +88,7 @@ async def test_f02_the_operators_timeouts_rule(tmp_path: Path) -> None:
     async with rig(tmp_path, first_byte_timeout=0.3, idle_timeout=0.3) as gw:
         slow = {"silent": 0.6, "tokens": 2, "gap": 0.6}
         assert (await gw.chat({"silent": 0.6})).status_code == 504
-        patient = ModelEntry(name=TINY, created=1, replicas=("rep_1",), first_byte_timeout=5.0, idle_timeout=5.0)
+        patient = ModelEntry(name=TINY, created=1, replicas=("rep_1",), first_byte_timeout=60.0, idle_timeout=60.0)
         write_json(gw.config.snapshot_file, to_dict(snapshot("e1:2", models=(patient,))))
         gw.gateway.table.look()
         status, body, clean = await stream(gw, slow)
@@ -307,7 +313,7 @@ async def test_f64_a_slow_engine_is_504_and_an_unreachable_one_502(
 
     monkeypatch.setattr(dispatch, "GRACE", 0.2)
     async with rig(tmp_path, first_byte_timeout=0.3) as gw:
-        gw.publish((local_engine("rep_1", TINY, gw.engine.port), local_engine("rep_2", SECOND, free_port())))
+        gw.publish((local_engine("rep_1", TINY, gw.engine.port), local_engine("rep_2", SECOND, closed_port())))
         gw.gateway.table.look()
         slow = await gw.chat({"never": True})
         assert (slow.status_code, slow.json()["error"]["code"]) == (504, "engine_timeout")

@@ -14,7 +14,10 @@ from tests.routing.gateway.rig import TINY, local_engine, rig, until
 DEAD = StartingReplica(replica_id="rep_1", model=TINY, state="starting", code="engine_died", message="signal 9")
 
 
-async def test_f45_a_request_waits_for_an_engine_that_has_just_died(tmp_path: Path) -> None:
+async def test_f45_a_request_waits_for_an_engine_that_has_just_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "GRACE", 60.0)
     async with rig(tmp_path) as bench:
         bench.publish((), (DEAD,))
         await until(lambda: not bench.gateway.table.view.replicas)

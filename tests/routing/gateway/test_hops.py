@@ -16,7 +16,6 @@ from routing.domain.affinity import session_of
 from routing.domain.snapshot import ModelEntry
 from routing.gateway.callers import Caller, Marks
 from routing.gateway.exchange import Exchange
-from tests.processes import fair
 from tests.routing.gateway.hops import Site, chain, many
 from tests.routing.gateway.nodes import CONTROLLER_PUBLIC
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, TINY, ask, until
@@ -45,18 +44,18 @@ async def test_a_chat_goes_from_edge_to_router_to_inference_and_comes_back_uncha
 async def test_a_stream_passes_through_all_hops_and_is_counted_once_at_the_edge(tmp_path: Path, usage: bool) -> None:
     async with chain(tmp_path) as (town, edge, _, worker):
         extra = {"stream_options": {"include_usage": True}} if usage else {}
-        body = ask({"tokens": 5, "gap": 0.03}, stream=True, **extra)
+        body = ask({"tokens": 8, "gap": 0.03}, stream=True, **extra)
         pieces = []
         async with edge.client.stream("POST", "/v1/chat/completions", json=body) as answer:
             assert answer.headers["content-type"] == "text/event-stream"
             pieces = [piece async for piece in answer.aiter_raw()]
-        assert len(pieces) >= 5  # one chunk in, one chunk out
+        assert len(pieces) >= 5  # one chunk in, one chunk out; some come together where the machine is busy
         text = b"".join(pieces)
-        assert text.count(b"data: ") == 5 + 1 + 1 + usage  # tokens, the end, [DONE], and the counts if asked for
+        assert text.count(b"data: ") == 8 + 1 + 1 + usage  # tokens, the end, [DONE], and the counts if asked for
         assert text.endswith(b"data: [DONE]\n\n")
         assert worker.engine.last.json["stream_options"] == {"include_usage": True}
         record = await edge.record()
-        assert (record.prompt_tokens, record.completion_tokens, record.stream) == (7, 5, True)
+        assert (record.prompt_tokens, record.completion_tokens, record.stream) == (7, 8, True)
         assert record.first_token_s is not None
         await town.idle()
 
@@ -289,7 +288,8 @@ async def test_who_ran_it_and_how_long_it_waited_is_told_by_the_node_behind(
         record = await edge.record()
         assert (record.node_id, record.replica_id) == ("node_far", "rep_far")
         assert record.queue_s is not None
-        assert waited <= record.queue_s < waited + fair(1.0)
+        assert record.total_s is not None
+        assert waited <= record.queue_s <= waited + record.total_s
 
 
 async def test_what_the_edge_lets_in_passes_every_hop_up_to_its_last_byte(tmp_path: Path) -> None:
@@ -417,14 +417,14 @@ async def test_models_are_listed_at_the_edge_from_what_nodes_offer(tmp_path: Pat
         async def ids() -> list[str]:
             return [model["id"] for model in (await edge.client.get("/v1/models")).json()["data"]]
 
-        await until(lambda: edge.gateway.peers.heard_at(worker.node_id) is not None, seconds=15)
+        await until(lambda: edge.gateway.peers.heard_at(worker.node_id) is not None)
         assert await ids() == ["other", TINY]
         await town.unreachable(worker)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await ids():
                 await asyncio.sleep(0.05)
         await town.listen(worker)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while await ids() != ["other", TINY]:
                 await asyncio.sleep(0.05)
 
@@ -432,20 +432,17 @@ async def test_models_are_listed_at_the_edge_from_what_nodes_offer(tmp_path: Pat
 async def test_comments_of_an_inner_hop_pass_as_life(tmp_path: Path) -> None:
     async with many(tmp_path) as town:
         edge = await town.start("edge", "edge", keepalive_comment=60.0, idle_timeout=0.1)
-        await town.start("worker", "router", "inference", serves=(TINY,), keepalive_comment=0.2)
+        worker = await town.start("worker", "router", "inference", serves=(TINY,), keepalive_comment=0.2)
         await town.settle()
-        body = ask({"silent": 1.2}, stream=True)
-        async with edge.client.stream("POST", "/v1/chat/completions", json=body) as answer:
-            text = b"".join([piece async for piece in answer.aiter_raw()])
+        text = await _held(edge, worker, comments=2)
         assert text.count(b": keep-alive\n\n") >= 2
         assert text.endswith(b"data: [DONE]\n\n")
         await town.idle()
 
 
 async def test_after_any_comments_the_edge_still_learns_who_answers(tmp_path: Path) -> None:
-    async with chain(tmp_path, keepalive_comment=0.3) as (town, edge, _, _):
-        answer = await edge.chat({"silent": 1.5}, stream=True)
-        assert b": keep-alive\n\n" in answer.content
+    async with chain(tmp_path, keepalive_comment=0.3) as (town, edge, _, worker):
+        assert b": keep-alive\n\n" in await _held(edge, worker, comments=1)
         assert (await edge.record()).replica_id == f"rep_worker_{TINY}"
         await town.idle()
 
@@ -476,6 +473,17 @@ async def test_a_stream_counts_as_answered_at_a_router_when_it_says_something(tm
         shown = router.gateway.peers.shown(router.gateway.table.view.routes[TINY].model)
         assert [item["node_id"] for item in shown] == [worker.node_id]
         assert shown[0]["answer_s"] >= 1.0
+
+
+async def _held(edge: Site, worker: Site, *, comments: int) -> bytes:
+    """All of a stream whose engine says nothing until so many comments have come."""
+    text = b""
+    async with edge.client.stream("POST", "/v1/chat/completions", json=ask({"held": True}, stream=True)) as answer:
+        async for piece in answer.aiter_raw():
+            text += piece
+            if text.count(b": keep-alive\n\n") >= comments:
+                worker.engine.release.set()
+    return text
 
 
 def _passed_on(site: Site) -> dict[tuple[str, str], float]:

@@ -9,16 +9,20 @@ from pathlib import Path
 import anthropic
 import pytest
 
+from routing.gateway import engines
 from tests.routing.gateway.rig import COLD, KEY, NARROW, SECOND, TINY, VECTORS, rig
 from tests.routing.gateway.scripted import until
 
 
-async def test_f55_what_an_engine_says_of_its_model_is_kept_in_the_list(tmp_path: Path) -> None:
+async def test_f55_what_an_engine_says_of_its_model_is_kept_in_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "AGAIN", 0.05)
     said = {"id": "inside", "max_model_len": 4096, "root": "/srv/secret", "meta": {"n_params": 7, "n_vocab": 512}}
     async with rig(tmp_path) as gw:
         gw.engine.says["/v1/models"] = json.dumps({"object": "list", "data": [said]})
         gw.gateway.engines.facts.clear()
-        await until(lambda: gw.gateway.engines.facts.get("rep_1"), seconds=20)
+        await until(lambda: gw.gateway.engines.facts.get("rep_1"))
         shown = (await gw.client.get(f"/v1/models/{TINY}")).json()
         listed = {item["id"]: item for item in (await gw.client.get("/v1/models")).json()["data"]}
         assert listed[TINY] == shown

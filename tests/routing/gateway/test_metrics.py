@@ -16,7 +16,7 @@ from tests.routing.gateway.scripted import until
 
 
 async def scrape(gw: Rig) -> tuple[httpx.Response, dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
-    async with listening(gw.gateway.metrics_app, gw.config) as port, httpx.AsyncClient() as client:
+    async with listening(gw.gateway.metrics_app, gw.config) as port, httpx.AsyncClient(timeout=60) as client:
         answer = await client.get(f"http://127.0.0.1:{port}/metrics")
         assert (await client.get(f"http://127.0.0.1:{port}/other")).status_code == 404
     samples = {
