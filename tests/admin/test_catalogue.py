@@ -115,7 +115,7 @@ def test_scopes_are_made_renamed_and_deleted_by_their_services(console: Client) 
     assert Team.objects.exists()
     console.post(url("project", Project.objects.get().pk, "delete"), {"post": "yes"})
     assert not Project.objects.exists()
-    assert list(Event.objects.order_by("id").values_list("kind", "actor")) == [
+    assert list(Event.objects.order_by("at", "id").values_list("kind", "actor")) == [
         (kind, "user:root")
         for kind in ("organisation_added", "team_added", "project_added", "project_changed", "project_removed")
     ]

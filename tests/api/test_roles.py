@@ -192,7 +192,7 @@ def test_a_role_is_given_changed_and_taken_and_each_step_is_recorded(tree: Proje
     assert RoleGrant.objects.get(user__username="carl").user.is_staff
     assert {row["user"] for row in caller("GET", "roles").body["results"]} == {"ann", "carl"}
     assert caller("DELETE", f"roles/{made.body['id']}").status == 204
-    kinds = Event.objects.filter(subject_kind="role", message__contains="carl").order_by("id")
+    kinds = Event.objects.filter(subject_kind="role", message__contains="carl").order_by("at", "id")
     assert list(kinds.values_list("kind", flat=True)) == ["role_added", "role_changed", "role_removed"]
     assert (
         caller("POST", "roles", {"user": "nobody", "role": "viewer", "scope": "project:main"}).code == "invalid_value"

@@ -27,7 +27,7 @@ def test_a_quota_is_set_changed_and_removed_with_an_event_each(tree) -> None:
     assert Quota.objects.count() == 1
     quotas.remove(actor="t", scope=tree[1])
     assert not Quota.objects.exists()
-    kinds = list(Event.objects.filter(subject_kind="quota").order_by("at").values_list("kind", flat=True))
+    kinds = list(Event.objects.filter(subject_kind="quota").order_by("at", "id").values_list("kind", flat=True))
     assert kinds == ["quota_added", "quota_changed", "quota_removed"]
     with pytest.raises(Refused, match="The team search has no quota"):
         quotas.remove(actor="t", scope=tree[1])

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 def test_a_tree_is_made_and_each_step_is_recorded() -> None:
     project = a_project("web")
     assert (project.team.organisation.name, project.team.name) == ("org of web", "team of web")
-    assert list(Event.objects.order_by("id").values_list("kind", "actor")) == [
+    assert list(Event.objects.order_by("at", "id").values_list("kind", "actor")) == [
         ("organisation_added", ACTOR),
         ("team_added", ACTOR),
         ("project_added", ACTOR),
@@ -98,7 +98,7 @@ def test_a_list_of_models_is_set_and_taken_away_and_a_bad_one_changes_nothing() 
         scopes.change(actor=ACTOR, scope=project, id="proj_other")
     scopes.change(actor=ACTOR, scope=project.team, allowed_models=None)
     assert Team.objects.get().allowed_models is None
-    told = Event.objects.filter(kind="team_changed").order_by("id").values_list("after", flat=True)
+    told = Event.objects.filter(kind="team_changed").order_by("at", "id").values_list("after", flat=True)
     assert list(told) == [{"allowed_models": ["b", "a"]}, {"allowed_models": None}]
 
 
@@ -112,7 +112,7 @@ def test_the_nearest_scope_that_says_a_class_decides_and_each_change_is_recorded
     assert (project.effective_class, project.team.effective_class) == ("opportunistic", "critical")
     scopes.change(actor=ACTOR, scope=project, priority_class="")
     assert Project.objects.get().effective_class == "critical"
-    told = Event.objects.filter(kind="project_changed").order_by("id").values_list("before", "after")
+    told = Event.objects.filter(kind="project_changed").order_by("at", "id").values_list("before", "after")
     assert list(told) == [
         ({"priority_class": ""}, {"priority_class": "opportunistic"}),
         ({"priority_class": "opportunistic"}, {"priority_class": ""}),

@@ -26,7 +26,7 @@ def test_a_model_comes_with_a_profile_and_what_its_file_says() -> None:
     assert not model.embeddings
     profile = model.profiles.get()
     assert (profile.name, profile.engine, profile.context, profile.args) == ("default", "llama.cpp", 512, ["-b", "64"])
-    assert [event.kind for event in Event.objects.order_by("id")] == ["model_added", "profile_added"]
+    assert [event.kind for event in Event.objects.order_by("at", "id")] == ["model_added", "profile_added"]
 
 
 def test_an_embedding_model_is_known_by_its_file() -> None:
