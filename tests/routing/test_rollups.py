@@ -55,7 +55,9 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(st.tuples(st.lists(RECORDS, min_size=1, max_size=6), st.booleans()), max_size=6))
 def test_sums_are_those_of_the_records_however_often_batches_come(
     monkeypatch: pytest.MonkeyPatch, batches: list[tuple[list[dict[str, Any]], bool]]

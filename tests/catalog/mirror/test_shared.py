@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.domain.manifests import Manifest
@@ -117,11 +117,11 @@ def test_what_was_begun_of_a_file_goes_when_another_version_has_it(store: Store)
     stop = threading.Event()
     running = threading.Thread(target=_stopped, args=(store, two, second, stop))
     running.start()
-    assert second.entered.wait(20)
+    assert second.entered.wait(60)
     assert (store.root / two.id / "files" / "m-00001-of-00001.gguf.part").exists()
     stop.set()
     second.go_on.set()
-    running.join(20)
+    running.join(60)
     store.fetch(one, first)
     store.fetch(two, Memory({}))
     assert [path.name for path in (store.root / two.id / "files").iterdir()] == ["m-00001-of-00001.gguf"]
@@ -164,7 +164,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(
     parts=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=3), min_size=4, max_size=4),
     steps=STEPS,
