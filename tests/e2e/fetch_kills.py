@@ -63,6 +63,7 @@ def served_under(blows: Blows, up: Stack, hub: Hub, folder: Path, *, name: str, 
     moments = sorted(dice.uniform(0.02, blows.latest) * blows.size for _ in range(blows.kills))
     _killed_in_turn(up, hub, moments, blows.services)
     assert _of_version(up, source.name + ".map"), "every kill is in the fetch"
+    hub.faults.hold_after = None
     hub.faults.chunk_pause = 0.0
 
     done = wait_for(partial(_ended, up, job["id"]), seconds=fair(300), what=f"the job: {up.tail()}", every=0.2)
@@ -98,13 +99,14 @@ def _ended(up: Stack, job_id: str) -> dict[str, Any] | None:
 
 
 def _killed_in_turn(up: Stack, hub: Hub, moments: list[float], services: tuple[str, ...]) -> None:
-    """One kill at each of these counts of bytes sent from now on."""
+    """One kill at each of these counts of bytes sent from now on. After the last one the hub is still held."""
     began = hub.sent()
 
     def sent(count: float) -> bool:
-        return hub.sent() - began >= count
+        return hub.sent() - began >= int(count)
 
     for number, moment in enumerate(moments):
+        hub.faults.hold_after = began + int(moment)  # it goes no further before we have killed, however late we look
         what = f"{moment:.0f} bytes: {up.tail()}"
         wait_for(partial(sent, moment), seconds=fair(300), what=what)
         service = services[number % len(services)]

@@ -205,7 +205,7 @@ class Hub:
             return
         at = start
         while at < end and not gone.done():
-            if self.faults.hold_from is not None and at >= self.faults.hold_from:
+            if self._held(at):
                 await asyncio.sleep(0.01)
                 continue
             piece = file.read(at, min(PIECE, end - at))
@@ -227,6 +227,11 @@ class Hub:
                 await asyncio.sleep(3600)
             if self.faults.chunk_pause:
                 await asyncio.sleep(self.faults.chunk_pause)
+
+    def _held(self, at: int) -> bool:
+        """Whether a piece of this place in its file has to wait."""
+        place, count = self.faults.hold_from, self.faults.hold_after
+        return (place is not None and at >= place) or (count is not None and self.sent() >= count)
 
     # --- the API ----------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ class Faults:
     """Bytes after which a body says nothing more, with the connection open."""
     hold_from: int | None = None
     """Place in a file from which on its bytes wait until this is no fault any more."""
+    hold_after: int | None = None
+    """The same, of how many bytes were sent of all files together (`Hub.sent`)."""
     redirect_to: str = ""
     """Where a file's Location leads instead of the hub's own file host."""
     expire_after: int | None = None

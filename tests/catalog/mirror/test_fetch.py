@@ -321,7 +321,7 @@ def test_a_file_that_does_not_fit_is_refused_before_its_first_byte(
 ) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     with pytest.raises(Refused) as refused:
-        fetch(wanted, tmp_path / NAME, origin, reserve=free)
+        fetch(wanted, tmp_path / NAME, origin, reserve=free + (1 << 40))  # whatever others free meanwhile
     assert refused.value.code == "disk_full"
     assert "make room" in refused.value.message
     assert bodies(hub) == []
@@ -336,7 +336,7 @@ def test_a_stalled_connection_ends_at_a_stop(hub: Hub, origin: FromHub, wanted: 
     with pytest.raises(Refused) as refused:
         fetch(wanted, tmp_path / NAME, origin, stop=stop)
     assert refused.value.code == "fetch_stopped"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 PROGRAM = """
@@ -367,10 +367,13 @@ def killed_and_fetched(hub: Hub, wanted: Wanted, content: Path, target: Path, ki
         str(target),
     ]
     for share in kills:
-        enough = hub.sent() + share * wanted.size
+        hub.faults.hold_after = enough = hub.sent() + int(
+            share * wanted.size
+        )  # it goes no further, however late we look
         with subprocess.Popen(args, cwd=TOP) as process:
             wait_for(lambda enough=enough: hub.sent() >= enough, seconds=60)  # type: ignore[misc]
             process.send_signal(signal.SIGKILL)
+    hub.faults.hold_after = None
     subprocess.run(args, cwd=TOP, check=True, timeout=120)
     assert same(target, content)
     return hub.sent() - wanted.size
