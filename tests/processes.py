@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -79,6 +80,19 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def oldest(pids: Iterable[int]) -> int | None:
+    """Which of these began first, by its start time: pids come round, so a child may have a lower one than its parent."""
+    return min(pids, key=_began, default=None)
+
+
+def _began(pid: int) -> float:
+    """Clock ticks from boot to its start (proc_pid_stat(5), field 22)."""
+    try:
+        return float(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (FileNotFoundError, ProcessLookupError):
+        return math.inf
 
 
 def with_environ(name: str, value: str, *, prefix: bool = False) -> list[int]:

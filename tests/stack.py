@@ -121,8 +121,7 @@ class Stack:
 
     def pid(self, service: str) -> int | None:
         """The service's own process (the oldest that fits), if it runs."""
-        fitting = [pid for pid in self.pids() if _COMMANDS[service] in _cmdline(pid)]
-        return min(fitting, default=None)
+        return processes.oldest(pid for pid in self.pids() if _COMMANDS[service] in _cmdline(pid))
 
     def services(self) -> set[str]:
         """Names of the services that run: one look at all processes."""

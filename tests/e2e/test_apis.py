@@ -27,6 +27,7 @@ def test_texts_are_ranked_by_a_model_that_was_served_as_any_other(stack: Stack) 
         headers={"authorization": f"Bearer {stack.quickstart['LLMGW_API_KEY']}"},
         json={"model": "tiny-rank", "query": "one", "documents": ["a b c", "b"]},
         trust_env=False,
+        timeout=30,
     )
     assert answer.status_code == 200, answer.text
     assert {item["index"] for item in answer.json()["results"]} == {0, 1}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, StorageState, expect, sync_playwright
 
+from tests.processes import wait_for
 from tests.stack import MODEL, Stack
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -115,6 +116,8 @@ def test_a_job_that_is_opened_elsewhere_shows_up_by_itself(page: Page, stack: St
     expect(page.locator(".lg-step.failed")).to_be_visible()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_text("Attempt")).to_be_visible()
+    ended = lambda: (now := stack.api().get(f"jobs/{job['id']}"))["state"] == "failed" and now["attempt"] > 1  # noqa: E731
+    wait_for(ended, what="the second try to end, which no other test shall see", every=0.1)
 
 
 def test_a_node_goes_into_maintenance_with_a_reason_and_comes_back(page: Page, stack: Stack) -> None:
@@ -209,7 +212,7 @@ def test_a_models_page_draws_its_replica_with_cpu_and_memory_and_takes_orders(pa
         expect(page.get_by_text(f"The scaling of {MODEL} is set.")).to_be_visible()
         expect(page.locator("[data-part=model]")).to_contain_text("1 to 2 replicas by its load")
         expect(page.locator(".lg-pips i")).to_have_count(2)
-        expect(page.locator(".lg-log li").first).to_contain_text("max_replicas none → 2")
+        expect(page.locator(".lg-log li", has_text="max_replicas none → 2").first).to_be_visible()
         expect(page.get_by_role("img", name=re.compile("one more from 1 request that waits"))).to_be_visible()
         page.get_by_label("Always run (0: on demand)").fill("5000")
         page.get_by_label("At most under load").fill("6000")

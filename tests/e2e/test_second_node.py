@@ -121,7 +121,7 @@ def test_a_second_node_joins_with_the_printed_command_and_serves(first: Stack, s
     first.api().patch(f"models/{row['id']}", {"replicas": 2})
     wait_for(lambda: _ready(second), seconds=fair(40), what="an engine on the second node", every=0.2)
     wait_for(
-        lambda: serves(second, key), seconds=fair(20), what=f"an answer of the second node: {second.tail()}", every=0.2
+        lambda: serves(second, key), seconds=fair(40), what=f"an answer of the second node: {second.tail()}", every=0.2
     )
     # it answers itself, whatever becomes of the first
     gateway = wait_for(lambda: first.pid("gateway"), what="the first gateway")
@@ -129,7 +129,7 @@ def test_a_second_node_joins_with_the_printed_command_and_serves(first: Stack, s
     os.kill(gateway, signal.SIGSTOP)
     try:  # its gateway sees its engine a moment after its agent; until then it asks the first, which is silent now
         wait_for(
-            lambda: serves(second, key, timeout=3), seconds=fair(15), what="the second node's own answer", every=0.2
+            lambda: serves(second, key, timeout=3), seconds=fair(40), what="the second node's own answer", every=0.2
         )
     finally:
         with contextlib.suppress(ProcessLookupError):  # the supervisor starts one that hangs anew
@@ -137,7 +137,7 @@ def test_a_second_node_joins_with_the_printed_command_and_serves(first: Stack, s
     # and serves for the first when that has no engine
     for pid in first.engines(MODEL):
         os.kill(pid, signal.SIGKILL)
-    wait_for(first.answers, seconds=fair(20), what="an answer for the first", every=0.2)
+    wait_for(first.answers, seconds=fair(40), what="an answer for the first", every=0.2)
 
     refused = subprocess.run(
         ["bash", "-c", f"{command} --name third --no-start"], env={**second.environ, "LLMGW_DATA": f"{second.data}-third", "PATH": path()},
@@ -149,5 +149,5 @@ def test_a_second_node_joins_with_the_printed_command_and_serves(first: Stack, s
     assert second.stop() == 0, second.tail()
     assert second.pids() == []
     assert second.engines() == []
-    wait_for(first.answers, seconds=fair(20), what="the first to serve on", every=0.3)
+    wait_for(first.answers, seconds=fair(40), what="the first to serve on", every=0.3)
     assert processes.with_environ("LLMGW_AGENT_DATA", str(second.data)) == []

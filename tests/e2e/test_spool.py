@@ -10,6 +10,7 @@ import random
 import secrets
 import signal
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -121,8 +122,11 @@ def kill_gateway(stack: Stack, mark: str) -> set[str]:
 
 def stopped(pid: int) -> bool:
     """Whether all of its threads stand still."""
-    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return set(states) == {"T"}
+    states = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends
+            states.add(path.read_text().rpartition(")")[2].split()[0])
+    return states == {"T"}
 
 
 def segments(spool: Path) -> list[Path]:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import fair, wait_for
+from tests.processes import fair, free_port, wait_for
 from workers.agent.address import find
-from workers.agent.ports import free_port
 
 STUB = Path(__file__).parent / "vllm_stub.py"
 ADDRESS = find(()) or ""
@@ -56,7 +55,7 @@ def start(weights: Path, *, own: str = ADDRESS, **changes: str | None) -> subpro
 def test_wrong_arguments_end_it_with_the_reason(weights: Path, changes: dict[str, str | None], words: str) -> None:
     own = changes.pop("own", ADDRESS) or ADDRESS
     part = start(weights, own=own, **changes)
-    out, _ = part.communicate(timeout=fair(20))
+    out, _ = part.communicate(timeout=fair(60))
     assert part.returncode != 0
     assert words in out
 
@@ -74,9 +73,9 @@ def test_the_leader_answers_when_all_have_joined_and_the_others_end_with_it(weig
         with pytest.raises(AssertionError):
             wait_for(lambda: listens(port), seconds=0.7, what="an answer without the other", every=0.1)
         follower = start(weights, master_port=str(master))
-        wait_for(lambda: listens(port), seconds=fair(20), what="an answer of both", every=0.05)
+        wait_for(lambda: listens(port), seconds=fair(60), what="an answer of both", every=0.05)
         leader.kill()
-        out, _ = follower.communicate(timeout=fair(10))
+        out, _ = follower.communicate(timeout=fair(60))
         assert follower.returncode != 0
         assert "the master is gone" in out
     finally:
