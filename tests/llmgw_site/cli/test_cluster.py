@@ -112,7 +112,7 @@ def test_following_a_job_stays_until_its_end_and_says_how_it_ended(end: JobState
     jobs.note(job_id=job.id, worker="w", number=1, state=StepState.DONE, detail="here")
     assert follower.is_alive()
     jobs.close(job_id=job.id, worker="w", state=end, message="as it was" if code else "")
-    wait_for(lambda: not follower.is_alive(), seconds=20, what="the command to end")
+    wait_for(lambda: not follower.is_alive(), seconds=60, what="the command to end")
     assert " + Find the weights: here" in said[0]
     assert ("the job has failed: as it was" in said[0]) == (end is JobState.FAILED)
 

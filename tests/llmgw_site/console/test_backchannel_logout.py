@@ -49,6 +49,13 @@ def of_a_stranger(provider: Provider) -> str:
     return f"{head}.{rest}"
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds until keys are looked for again: more than any test takes."""
+    monkeypatch.setattr("llmgw_site.lib.oidc.PATIENCE", 600.0)
+    return 600.0
+
+
 def signed_in(client: Client) -> bool:
     return bool(client.get("/admin/nodes").status_code == 200)
 
@@ -218,7 +225,9 @@ def test_what_a_token_may_look_like(provider: Provider, claims: dict[str, Any]) 
     assert tell(provider.logout_token(**{"sub": "s-1", **claims})).status_code == 200
 
 
-def test_keys_that_strangers_name_are_not_asked_for_each_time(provider: Provider, monkeypatch: Any) -> None:
+def test_keys_that_strangers_name_are_not_asked_for_each_time(
+    provider: Provider, patient: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Anybody may send a token: it makes no requests to the provider. A new key of the provider is soon found all the same."""
     came(provider, "p-1")
     assert provider.seen.count("/jwks") == 1
@@ -231,12 +240,12 @@ def test_keys_that_strangers_name_are_not_asked_for_each_time(provider: Provider
     assert provider.seen.count("/jwks") == 2
 
 
-def test_where_keys_cannot_be_had_strangers_begin_one_look_for_them_at_most(provider: Provider) -> None:
+def test_where_keys_cannot_be_had_strangers_begin_one_look_for_them_at_most(provider: Provider, patient: float) -> None:
     """Each look may take half a minute, and whoever signs in would wait behind it."""
     came(provider, "p-1")
     it = oidc.provider()
     assert it is not None
-    it._keys_at -= 60
+    it._keys_at -= patient
     provider.faults["jwks"] = 503
     for _ in range(5):
         assert tell(of_a_stranger(provider)).status_code == 400
@@ -254,7 +263,7 @@ def test_where_keys_cannot_be_had_strangers_begin_one_look_for_them_at_most(prov
     ],
 )
 def test_where_nothing_is_known_yet_strangers_begin_one_look_at_most_and_a_failure_is_soon_forgotten(
-    provider: Provider, fault: dict[str, Any], path: str
+    provider: Provider, patient: float, fault: dict[str, Any], path: str
 ) -> None:
     provider.faults = fault
     told = [tell(provider.logout_token(sub="s-1")) for _ in range(5)]
@@ -264,7 +273,7 @@ def test_where_nothing_is_known_yet_strangers_begin_one_look_at_most_and_a_failu
     it = oidc.provider()
     assert it is not None
     provider.faults = {}
-    it._failed = {url: (at - 60, why) for url, (at, why) in it._failed.items()}
+    it._failed = {url: (at - patient, why) for url, (at, why) in it._failed.items()}
     assert tell(provider.logout_token(sub="s-1")).status_code == 200
     assert not it._failed
 

@@ -27,7 +27,7 @@ def leave(client: Client, wanted: str = "") -> str:
     """Off to the provider: the address that it sends the browser back to."""
     started = client.get("/admin/oidc/start", {"next": wanted} if wanted else None)
     assert started.status_code == 302, started
-    with httpx.Client(trust_env=False) as browser:
+    with httpx.Client(trust_env=False, timeout=60) as browser:
         return browser.get(started["location"]).headers["location"]
 
 

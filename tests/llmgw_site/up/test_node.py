@@ -73,7 +73,7 @@ async def test_web_and_worker_follow_the_controller_module(config: Config, monke
     work = asyncio.ensure_future(node._start())
 
     async def until(*names: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while set(node._services) != set(names):
                 await asyncio.sleep(0.01)
 
@@ -101,11 +101,11 @@ async def test_a_node_that_is_taken_out_ends_and_says_how_to_come_back(
     monkeypatch.setattr(supervisor, "MODULES_EVERY", 0.01)
     out = io.StringIO()
     running = asyncio.ensure_future(NodeSupervisor(config, Terminal(out), keep_engines=False).run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "node_7" not in out.getvalue():
             await asyncio.sleep(0.01)
     removed.put_aside(config, node_id="node_7")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await running == 1
     assert "llmgw node join TOKEN" in out.getvalue()
 
@@ -120,7 +120,7 @@ async def test_a_controller_module_that_goes_during_the_start_leaves_the_rest_re
     monkeypatch.setattr(first, "_services", services)
     secrets = dict.fromkeys(("admin_user", "admin_password", "admin_token", "api_key"), "s")
     start = asyncio.ensure_future(first._announce(secrets))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "waiting: web" not in out.getvalue():
             await asyncio.sleep(0.01)
         for name in supervisor.CONTROLLER:

@@ -98,7 +98,7 @@ def test_a_parked_model_is_told_with_its_cause_and_waited_for_no_longer(
     told: list[str] = []
     terminal = SimpleNamespace(say=told.append, waiting=told.append)
     guide = quickstart.Quickstart(load({"LLMGW_DATA": str(tmp_path)}), SECRETS, terminal)  # type: ignore[arg-type]
-    assert asyncio.run(asyncio.wait_for(guide.until_answered(), 20)) is None
+    assert asyncio.run(asyncio.wait_for(guide.until_answered(), 60)) is None
     assert told == ["the file is broken"]
 
 

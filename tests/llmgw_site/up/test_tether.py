@@ -26,9 +26,9 @@ def test_it_becomes_the_program_and_ends_with_a_killed_parent() -> None:
         pid = int(parent.stdout.readline())
         wait_for(lambda: comm(pid) == "sleep", what="the program to run")
         parent.kill()
-    wait_for(lambda: not alive(pid), seconds=5, what="the tethered program to end")
+    wait_for(lambda: not alive(pid), what="the tethered program to end")
 
 
 def test_it_does_not_start_for_a_parent_that_is_gone_already() -> None:
-    ended = subprocess.run([sys.executable, "-m", "llmgw_site.up.tether", "1", "sleep", "60"], timeout=10)
+    ended = subprocess.run([sys.executable, "-m", "llmgw_site.up.tether", "1", "sleep", "60"], timeout=60)
     assert ended.returncode == 1
