@@ -45,6 +45,7 @@ def opened(data: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_migrations_go_forward_back_to_nothing_and_forward_again_and_rows_of_the_first_stay(tmp_path: Path) -> None:
     data = tmp_path / "data"
     manage(data, ("migrate", "catalog", "0001"))

@@ -34,7 +34,7 @@ class Memory:
     def opened(self, path: str, *, start: int, end: int | None) -> Iterator[httpx.Response]:
         self.asked.append(path)
         self.entered.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(60)
         yield httpx.Response(200, stream=httpx.ByteStream(self.content[path][start:end]))
 
 
@@ -105,7 +105,7 @@ def test_one_fetch_at_a_time(store: Store) -> None:
     first = threading.Thread(target=store.fetch, args=(wanted, origin))
     first.start()
     try:
-        assert origin.entered.wait(20)
+        assert origin.entered.wait(60)
         with pytest.raises(Refused) as refused:
             store.fetch(wanted, origin)
         assert refused.value.code == "fetch_running"
@@ -250,12 +250,12 @@ def test_what_is_on_its_way_counts_against_the_limit_as_it_will_be(tmp_path: Pat
     slow.go_on.clear()
     running = threading.Thread(target=store.fetch, args=(one, slow), kwargs={"kept": lambda: (two.id,)})
     running.start()
-    assert slow.entered.wait(20)
+    assert slow.entered.wait(60)
     with pytest.raises(Refused) as refused:
         store.fetch(two, other, kept=lambda: (one.id,))
     assert (refused.value.code, other.asked) == ("store_full", [])
     slow.go_on.set()
-    running.join(20)
+    running.join(60)
     assert store.path(one.id) is not None
     store.remove(one.id)
     store.fetch(two, other)

@@ -24,7 +24,7 @@ def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
 
     def run(number: int) -> None:
         try:
-            start.wait(10)
+            start.wait(60)
             results[number] = act(number)
         except Exception as error:
             results[number] = error
@@ -35,7 +35,7 @@ def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     return results
 
 
