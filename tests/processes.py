@@ -40,6 +40,14 @@ def free_port() -> int:
     raise RuntimeError(f"no free port from {first} on")
 
 
+def reserved(port: int = 0) -> socket.socket:
+    """Bound to a port of 127.0.0.1, and nobody listens: connections are refused, and nobody else gets it before this is closed."""
+    handle = socket.socket()
+    handle.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    handle.bind(("127.0.0.1", port))
+    return handle
+
+
 _turns = 0
 
 

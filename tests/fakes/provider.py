@@ -38,7 +38,8 @@ class Provider(ScriptedEngine):
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._own_port(), ssl=self._tls)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._back(), ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def _answer(self, seen: Seen, script: Script, writer: asyncio.StreamWriter) -> None:
         refusal = self._refusal(seen)

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tests.processes import free_port
+from tests.processes import reserved
 
 
 @dataclass
@@ -83,6 +83,7 @@ class ScriptedEngine:
         self.release = asyncio.Event()  # what is held goes on
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._away: socket.socket | None = None  # keeps its port while it is stopped
 
     async def __aenter__(self) -> ScriptedEngine:
         await self.start()
@@ -90,13 +91,17 @@ class ScriptedEngine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+        self._back()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._own_port())
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._back())
+        self.port = self._server.sockets[0].getsockname()[1]
 
-    def _own_port(self) -> int:
-        """None of the kernel's ephemeral ones: while it is stopped, somebody's outgoing connection could take that."""
-        self.port = self.port or free_port()
+    def _back(self) -> int:
+        """Its port, that nobody else took while it was stopped."""
+        if self._away is not None:
+            self._away.close()
+            self._away = None
         return self.port
 
     async def stop(self) -> None:
@@ -105,6 +110,8 @@ class ScriptedEngine:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._back()
+        self._away = reserved(self.port)
 
     @property
     def last(self) -> Seen:

@@ -21,7 +21,7 @@ from routing.domain.snapshot import AliasEntry, KeyEntry, ModelEntry, Placed, Sc
 from routing.gateway import lifespan
 from routing.gateway.serve import for_nodes
 from tests.fakes.scripted_engine import ScriptedEngine
-from tests.processes import free_port
+from tests.processes import reserved
 from tests.routing.gateway.listening import listening
 from tests.routing.gateway.nodes import Cluster, Node
 from tests.routing.gateway.rig import KEY, NARROW, TINY, ask, key_entry, local_engine, until
@@ -40,6 +40,7 @@ class Site:
         self.engine: ScriptedEngine
         self.client: httpx.AsyncClient
         self.node_port = 0
+        self.away = socket.socket()  # keeps its port while nobody listens there
         self._node_stack = AsyncExitStack()
 
     @property
@@ -118,14 +119,16 @@ class Many:
         """Open the node listener, the first time on a free port."""
         tls = site.gateway.members.certificates.server if self.scheme == "https" else None
         app, config = site.gateway.node_app, site.node.config
+        site.away.close()
         site.node_port = await site._node_stack.enter_async_context(
-            listening(app, for_nodes(config), tls=tls, port=site.node_port or free_port())
+            listening(app, for_nodes(config), tls=tls, port=site.node_port)
         )
         site.node.address = f"{self.scheme}://127.0.0.1:{site.node_port}"
 
     async def unreachable(self, site: Site) -> None:
         """Close the node listener: connections are refused from now on."""
         await site._node_stack.aclose()
+        site.away = self._stack.enter_context(reserved(site.node_port))
 
     async def scripted(self, name: str, *modules: str, handler: Handler, serves: tuple[str, ...] = ()) -> Server:
         """A node of the map that is a byte server."""
@@ -222,10 +225,7 @@ async def chain(folder: Path, *, slots: int = 2, **settings: Any) -> AsyncIterat
 
 @functools.cache
 def _closed() -> socket.socket:
-    """Bound for as long as this process runs, so that nobody else comes to listen there, or connects from there."""
-    handle = socket.socket()
-    handle.bind(("127.0.0.1", 0))
-    return handle
+    return reserved()
 
 
 def closed_port() -> int:
