@@ -18,10 +18,9 @@ REST = 0.15
 """Seconds: so long at most `wait_for` rests between two looks that are work."""
 
 
-FIRST_PORT, PORTS, SHARES = 20000, 4000, 4
-"""Below the ports of engines (`workers.agent.ports`), which take one at random, and the kernel's ephemeral range, from which
-connections take theirs; a share of them for each xdist worker. So a port stays free from its choice until it is bound, which
-may be seconds later: whoever could take it meanwhile looks elsewhere."""
+FIRST_PORT, PORTS, SHARES = 10000, 13000, 4
+"""Below the ports of replicas' parts and of engines, which are taken at random, and of the kernel's own range for connections;
+a share of them for each xdist worker. A port is often bound only seconds after it was chosen: nobody else comes by it meanwhile."""
 
 
 def free_port() -> int:
