@@ -26,7 +26,6 @@ from llmgw_site.lib.config import Config
 from llmgw_site.lib.files import private_folder, write_json
 from routing.domain.snapshot import LimitEntry, ModelEntry, Placed
 from tests.fakes.scripted_engine import ScriptedEngine, Seen
-from tests.processes import fair
 from tests.routing.gateway.nodes import Cluster
 from tests.routing.gateway.process import Process, ready
 from tests.routing.gateway.rig import KEY, NARROW, TINY, VECTORS, config_for, key_entry, local_engine, snapshot
@@ -291,7 +290,7 @@ async def run(folder: Path, *, seed: int, requests: int, kills: int, deaths: int
         headers = {"authorization": f"Bearer {KEY.text}"}
         http = await stack.enter_async_context(
             httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{gateway.client}", headers=headers, timeout=fair(30), limits=limits,
+                base_url=f"http://127.0.0.1:{gateway.client}", headers=headers, timeout=60, limits=limits,
                 trust_env=False,
             )
         )  # fmt: skip

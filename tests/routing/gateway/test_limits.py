@@ -18,6 +18,7 @@ from cluster.wire import to_dict
 from routing.domain import limits
 from routing.domain.leases import Parallel
 from routing.domain.snapshot import KeyEntry, LimitEntry, ModelEntry, ScopeEntry
+from routing.gateway import limiter
 from tests.routing.gateway.hops import chain, closed_port
 from tests.routing.gateway.rig import KEY, NARROW, TINY, Rig, ask, key_entry, local_engine, rig, snapshot
 from tests.routing.gateway.scripted import until
@@ -108,6 +109,23 @@ async def test_anthropics_clients_are_told_in_their_own_shape(tmp_path: Path) ->
         assert (error(answer)["type"], error(answer)["code"]) == ("rate_limit_error", "request_over_limit")
 
 
+class Standing:
+    """asyncio, in which it stays the same time as long as `at` says so."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.at: float | None = self._loop.time()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    def get_running_loop(self) -> Standing:
+        return self
+
+    def time(self) -> float:
+        return self._loop.time() if self.at is None else self.at
+
+
 async def test_f34_the_limit_that_has_room_last_is_told_and_it_passes_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +133,8 @@ async def test_f34_the_limit_that_has_room_last_is_told_and_it_passes_then(
     both = LimitEntry(requests_per_minute=2, tokens_per_minute=10_000)
     async with rig(tmp_path) as it:
         await limit(it, key=both)
-        loop = asyncio.get_running_loop()
+        clock, loop = Standing(), asyncio.get_running_loop()
+        monkeypatch.setattr(limiter, "asyncio", clock)
         assert (await it.chat(max_tokens=5)).status_code == 200
         big = await it.chat(max_tokens=9_970)
         assert (big.status_code, error(big)["code"]) == (429, "tokens_limit_reached")
@@ -125,8 +144,9 @@ async def test_f34_the_limit_that_has_room_last_is_told_and_it_passes_then(
         assert (refused.status_code, error(refused)["code"]) == (429, "requests_limit_reached")
         wait = int(refused.headers["retry-after"])
         assert wait <= 2
-        until_then = loop.time() + wait
-        await asyncio.sleep(until_then - loop.time())
+        assert clock.at is not None
+        await asyncio.sleep(max(0.0, clock.at + wait - loop.time()))
+        clock.at = None
         assert (await it.chat(max_tokens=5)).status_code == 200
         await asyncio.sleep(2.1)
         assert (await it.chat(max_tokens=9_900)).status_code == 200
