@@ -52,7 +52,7 @@ def test_of_two_who_want_the_last_cores_one_is_refused_with_the_sums(tree: list[
         assert [row.guarantee for row in Quota.objects.all()] == [{"cores": 5}]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 4])  # in whatever order they come, each refusal comes five times and more
 def test_however_many_set_and_remove_quotas_at_once_the_sums_hold(tree: list[scopes.Scope], seed: int) -> None:
     done: list[str] = []
 
