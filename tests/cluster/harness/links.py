@@ -75,7 +75,7 @@ class Links:
     def run(self, work: Any) -> Any:
         """Run a coroutine on the loop; its result."""
         future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(10)
+        return future.result(60)
 
     def partition(self, name: str) -> None:
         """Nothing reaches this node and nothing comes from it; what was under way hangs."""

@@ -52,7 +52,7 @@ def three(shared_three: Three) -> Iterator[Three]:
 def one_router(cluster: Cluster) -> Cluster:
     """Only r1 can be reached, so that it alone chooses, and has seen what happened before."""
     cluster["r2"].link.set("refuse")
-    wait_for(cluster.answers, seconds=fair(10), what="an answer by r1")
+    wait_for(cluster.answers, seconds=fair(30), what="an answer by r1")
     return cluster
 
 

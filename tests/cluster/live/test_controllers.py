@@ -44,7 +44,7 @@ def test_nodes_serve_on_without_any_controller_and_no_usage_is_lost(cluster: Clu
         names.append(an_id())
         wait_for(
             lambda: cluster.chat(request_id=names[-1]).status_code == 200,
-            seconds=fair(10),
+            seconds=fair(30),
             what="an answer by r1",
             every=0.5,
         )

@@ -37,7 +37,7 @@ def test_f24_a_node_with_a_full_disk_serves_on_says_so_and_catches_up_when_there
 ) -> None:
     node = cluster.extra("i4", "inference,edge")
     cluster.serve("tiny-full", profile={"nodes": ["i4"]})
-    wait_for(lambda: cluster.answers("tiny-full", via="i4"), seconds=fair(10), what="an answer of i4", every=0.2)
+    wait_for(lambda: cluster.answers("tiny-full", via="i4"), seconds=fair(30), what="an answer of i4", every=0.2)
     filler = small_disk / "filler"
     with filler.open(
         "wb", buffering=0

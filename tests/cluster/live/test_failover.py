@@ -130,8 +130,8 @@ def test_a_node_that_accepts_and_never_answers_is_not_asked_twice_and_hurts_nobo
     (home,) = cluster.ready(model)
     for node in ("e1", "r1", home):
         known = partial(_goes_by, cluster, node, model, 2.0)
-        wait_for(known, seconds=fair(10), what=f"{node} to know the timeout", every=0.1)
-    wait_for(lambda: cluster.answers(model), seconds=fair(10), what="the model to answer", every=0.2)
+        wait_for(known, seconds=fair(30), what=f"{node} to know the timeout", every=0.1)
+    wait_for(lambda: cluster.answers(model), seconds=fair(30), what="the model to answer", every=0.2)
     cluster[home].link.set("mute")
     name = an_id()
     began = time.monotonic()

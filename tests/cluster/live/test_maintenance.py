@@ -60,7 +60,7 @@ def test_f65_f69_models_pinned_to_nodes_that_are_away_are_placed_nowhere_else_an
     """i2 is away of its own accord, i3 is switched off in maintenance: one wait for both."""
     cluster.serve("tiny-there", profile={"nodes": ["i3"]})
     cluster.serve("tiny-pinned", profile={"nodes": ["i2"]})
-    wait_for(lambda: cluster.answers("tiny-there"), seconds=fair(10), what="the model", every=0.2)
+    wait_for(lambda: cluster.answers("tiny-there"), seconds=fair(30), what="the model", every=0.2)
     maintenance(cluster, "i3", "cordon", reason="its mainboard is replaced")
     for node in ("i2", "i3"):
         cluster[node].kill()
@@ -85,7 +85,7 @@ def test_f65_f69_models_pinned_to_nodes_that_are_away_are_placed_nowhere_else_an
 def _away(cluster: Cluster, model: str) -> httpx.Response:
     """The answer by which a model that is served nowhere is told of."""
     answer = wait_for(
-        lambda: (now := cluster.chat(model)).status_code == 503 and now, seconds=fair(10), what="503", every=0.3
+        lambda: (now := cluster.chat(model)).status_code == 503 and now, seconds=fair(30), what="503", every=0.3
     )
     assert isinstance(answer, httpx.Response)
     return answer

@@ -65,7 +65,7 @@ def test_f66_a_node_that_returns_from_a_partition_leaves_no_engine_that_nobody_o
 @pytest.mark.prove
 def test_f04_a_model_whose_agent_stalls_is_never_404(cluster: Cluster) -> None:
     cluster.serve("tiny-stalled", profile={"nodes": ["i1"]})
-    wait_for(lambda: cluster.answers("tiny-stalled"), seconds=fair(10), what="the model", every=0.2)
+    wait_for(lambda: cluster.answers("tiny-stalled"), seconds=fair(30), what="the model", every=0.2)
     cluster["i1"].freeze("agent")
     seen = set()
     until = time.monotonic() + OFFLINE + 2

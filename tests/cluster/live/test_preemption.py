@@ -34,7 +34,7 @@ def test_a_critical_model_takes_an_opportunistic_ones_cores_and_the_victim_retur
     assert (told["fits"], told["code"], told["room_from"]) == (0, "no_room_now", [])
     made = three.model("second", replicas=0, max_replicas=1, priority_class="critical")
     taken = lambda: [item["model"] for item in headroom(three, "second")["room_from"]]  # noqa: E731
-    wait_for(lambda: taken() == ["tiny"], seconds=fair(10), what="the room that would be taken", every=0.2)
+    wait_for(lambda: taken() == ["tiny"], seconds=fair(30), what="the room that would be taken", every=0.2)
     three.api().post(f"models/{made['id']}/scale", {"replicas": 1})
     wait_for(lambda: len(three.ready("second")) == 1, seconds=fair(60), what="the critical model")
     wait_for(lambda: three.answers("second", via="c1"), seconds=fair(15), what="an answer")

@@ -56,7 +56,7 @@ def test_a_node_that_is_switched_to_inference_and_back_takes_replicas_and_gives_
     until(cluster, "r2", "inference", "running")
     cluster.serve("tiny-moved", profile={"nodes": ["r2"]})
     assert len(cluster["r2"].engines("tiny-moved")) == 1
-    wait_for(lambda: cluster.answers("tiny-moved"), seconds=fair(10), what="an answer of r2", every=0.2)
+    wait_for(lambda: cluster.answers("tiny-moved"), seconds=fair(30), what="an answer of r2", every=0.2)
     cluster.setup({"r2": ["router"]})
     wait_for(lambda: not cluster["r2"].engines(), seconds=fair(20), what="the engine of r2 to end", every=0.2)
     answer = cluster.chat("tiny-moved")
