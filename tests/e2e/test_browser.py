@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.browser,
     pytest.mark.live("stack"),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(
         CHROMIUM is None,
         reason="LEFT OUT: no chromium on PATH, so no page was opened (Debian: apt-get install chromium)",
@@ -32,7 +33,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """For the tests of this file, which follow each other: while it lives, Playwright's loop runs in this thread."""
-    expect.set_options(timeout=20_000)  # beside other tests a page takes its time
+    expect.set_options(timeout=60_000)  # beside other tests a page takes its time
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -202,7 +203,7 @@ def test_a_models_page_draws_its_replica_with_cpu_and_memory_and_takes_orders(pa
     page.locator("[data-part=models]").get_by_role("link", name=MODEL, exact=True).click()
     row = page.locator(".lg-replicas tbody tr")
     expect(row).to_contain_text(node)
-    expect(row).to_contain_text(re.compile(r"\d+ % of \d+ cores? (of the node)?\s*told \d+ s ago"), timeout=60_000)
+    expect(row).to_contain_text(re.compile(r"\d+ % of \d+ cores? (of the node)?\s*told \d+ s ago"))
     expect(row).to_contain_text("reserved")
     expect(page.get_by_role("article", name=node)).to_contain_text("1 replica here")
     expect(page.get_by_label("Standing")).to_contain_text("1 of 1 ready")

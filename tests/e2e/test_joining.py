@@ -76,7 +76,7 @@ class Joined:
 
 async def until(socket: Any, reason: str, *, removed: str = "") -> Nudge:
     """The first nudge with this reason; others may come before."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             nudge = from_dict(Nudge, orjson.loads(await socket.recv()))
             if nudge.reason == reason and (not removed or removed in nudge.removed):
@@ -110,7 +110,7 @@ async def _listen(stack: Stack, machine: Joined) -> None:
         await until(socket, "snapshot")
         await asyncio.to_thread(api.delete, "nodes/newcomer")
         await until(socket, "map", removed=machine.node_id)
-        await asyncio.wait_for(socket.wait_closed(), 20)
+        await asyncio.wait_for(socket.wait_closed(), 60)
     assert socket.close_code == 4401
 
 

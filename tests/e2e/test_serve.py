@@ -339,7 +339,7 @@ def lora_folder(*, width: int, rank: int) -> dict[str, bytes]:
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="LEFT OUT: no chromium on PATH, so no page was opened")
 def test_a_file_is_served_from_its_repository_s_page(up: Stack, hub: Hub) -> None:
-    expect.set_options(timeout=20_000)  # beside other tests a page takes its time
+    expect.set_options(timeout=60_000)  # beside other tests a page takes its time
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = browser.new_context(base_url=up.url).new_page()
@@ -358,7 +358,7 @@ def test_a_file_is_served_from_its_repository_s_page(up: Stack, hub: Hub) -> Non
         expect(page.get_by_role("heading", name="Serve by-hand").first).to_be_visible()
         expect(page.locator(".lg-badge")).to_have_text("1")
         hub.faults.hold_from = None
-        expect(page.locator(".lg-step.done")).to_have_count(7, timeout=60_000)  # the page looks by itself
+        expect(page.locator(".lg-step.done")).to_have_count(7)  # the page looks by itself
         expect(page.get_by_text(tiny.TEXT).first).to_be_visible()
         expect(page.locator(".lg-badge")).to_be_hidden()
         browser.close()
