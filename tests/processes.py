@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from workers.agent.process import environ_of
+
 T = TypeVar("T")
 REST = 0.15
 """Seconds: so long at most `wait_for` rests between two looks that are work."""
@@ -108,7 +110,8 @@ def with_environ(name: str, value: str, *, prefix: bool = False) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            entries = (folder / "environ").read_bytes().split(b"\0")
+            leads = os.getsid(int(folder.name)) == int(folder.name)  # an engine, say, may be in the midst of its exec
+            entries = environ_of(int(folder.name)) if leads else (folder / "environ").read_bytes().split(b"\0")
             hit = any(entry.startswith(wanted) for entry in entries) if prefix else wanted in entries
             if hit and alive(int(folder.name)):
                 found.append(int(folder.name))

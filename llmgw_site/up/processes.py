@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from workers.agent import process
+
 SERVICE, ENGINE, ENGINE_DATA = "LLMGW_UP", "LLMGW_REPLICA_ID", "LLMGW_AGENT_DATA"
 
 
@@ -32,11 +34,13 @@ def _environments() -> Iterable[tuple[int, dict[str, str]]]:
         if pid == os.getpid():
             continue
         try:
-            raw = (folder / "environ").read_bytes()
+            # who leads a session may be an engine or a service of ours in the midst of its exec
+            leads = os.getsid(pid) == pid
+            parts = process.environ_of(pid) if leads else (folder / "environ").read_bytes().split(b"\0")
         except OSError:  # gone, or another user's
             continue
-        if b"LLMGW_" in raw:
-            pairs = (part.partition(b"=") for part in raw.split(b"\0") if part)
+        if any(part.startswith(b"LLMGW_") for part in parts):
+            pairs = (part.partition(b"=") for part in parts if part)
             yield pid, {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
 
 

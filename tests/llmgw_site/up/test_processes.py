@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from llmgw_site.up import processes
 from tests.processes import running
 
@@ -37,6 +39,21 @@ def test_engines_and_services_of_one_folder_are_told_apart(tmp_path: Path) -> No
         pids = [on(one), on(two), on(three)]
         assert processes.services_of(tmp_path) == [pids[0]]
         assert processes.engines_of(tmp_path) == [pids[1]]
+
+
+def test_an_engine_in_the_midst_of_its_exec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {**os.environ, "LLMGW_REPLICA_ID": "rep_1", "LLMGW_AGENT_DATA": str(tmp_path)}
+    with running(SLEEP, env=env, stdout=subprocess.PIPE, start_new_session=True) as engine:
+        pid, read, looks = str(on(engine)), Path.read_bytes, []
+
+        def midst_of_exec(path: Path) -> bytes:
+            """Three looks at a process that loads its program, as the kernel answers them."""
+            if path.parent.name == pid:
+                looks.append(path.name)
+            return b"" if path.parent.name == pid and looks.count("environ") <= 3 else read(path)
+
+        monkeypatch.setattr(Path, "read_bytes", midst_of_exec)
+        assert processes.engines_of(tmp_path) == [engine.pid]
 
 
 def test_those_that_do_not_listen_are_killed() -> None:
