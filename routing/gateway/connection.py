@@ -95,12 +95,12 @@ class Connection(asyncio.Protocol):
             return
         self._last = self.loop.time()
         head_was_done = self._head_done
+        if not head_was_done:
+            self._head_size += len(data)  # before an interim answer in it, after which a head begins anew
         try:
             self._parser.feed_data(data)
-            if not self._head_done:
-                self._head_size += len(data)
-                if self._head_size > self._limits.head_bytes:
-                    raise _TooLong
+            if not self._head_done and self._head_size > self._limits.head_bytes:
+                raise _TooLong
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, _TooLong) as error:
             if not self._complete:
                 self.fail(Broken(_why(error), headers_received=self._head_done))

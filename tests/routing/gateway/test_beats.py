@@ -64,11 +64,14 @@ async def test_the_time_to_the_first_byte_rules_however_lively_the_other_side_is
     assert slow.value.stage == "first_byte"
 
 
-async def test_interim_answers_of_hours_are_no_head_that_is_too_long(upstream: Upstream) -> None:
+@pytest.mark.parametrize("at_once", [10, 3000])
+async def test_interim_answers_of_hours_are_no_head_that_is_too_long(upstream: Upstream, at_once: int) -> None:
+    """Nor are those that came while this process stood still, and are read as one."""
+
     async def long(peer: Peer) -> None:
         await peer.request()
-        for _ in range(300):
-            await peer.send(b"HTTP/1.1 102 Processing\r\nx-llmgw-queue-s: 0.5\r\n\r\n" * 10)
+        for _ in range(3000 // at_once):
+            await peer.send(b"HTTP/1.1 102 Processing\r\nx-llmgw-queue-s: 0.5\r\n\r\n" * at_once)
         await peer.send(OK)
 
     heard: list[Headers] = []
