@@ -159,7 +159,8 @@ class Spool:
                 if lines.end == segment.read:
                     break
                 self._account(segment, lines.opened, [])
-                segment.read = lines.end
+                # kept with the next commit, too: else the next agent reads them after their closes in a later segment
+                segment.read = self._places[segment.path.name] = lines.end
         self._delete_finished(segments)
         return None
 

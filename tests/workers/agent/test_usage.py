@@ -77,6 +77,21 @@ def test_a_new_agent_goes_on_where_the_last_one_was_and_knows_what_is_open(tmp_p
     assert not first.exists()
 
 
+def test_a_new_agent_knows_what_was_left_open_in_one_segment_and_closed_in_the_next(tmp_path: Path) -> None:
+    first = segment(tmp_path, 1, line("open", 1), line("close", 1))
+    spool = Spool(tmp_path)
+    for name in ("rec_1", "rec_2"):
+        batch = spool.next_batch()
+        assert batch is not None
+        assert spool.committed(batch, {name})
+        if name == "rec_1":
+            segment(tmp_path, 1, line("open", 2))
+            segment(tmp_path, 2, line("close", 2))
+    segment(tmp_path, 2, line("open", 3), line("close", 3))  # the gateway writes on, and the agent starts anew
+    assert ship_all(Spool(tmp_path)) == ["rec_3"]
+    assert not first.exists()
+
+
 def test_losing_the_place_ships_again_and_nothing_else(tmp_path: Path) -> None:
     segment(tmp_path, 1, line("open", 1), line("close", 1))
     ship_all(Spool(tmp_path))
