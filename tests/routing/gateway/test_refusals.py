@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from cluster.wire import StartingReplica
 from routing.domain.endpoints import meant
 from routing.gateway import dispatch
-from tests.processes import free_port
+from tests.routing.gateway.hops import closed_port
 from tests.routing.gateway.rig import (
     COLD,
     EXPIRED,
@@ -284,7 +284,7 @@ async def test_all_other_paths_go_to_web(tmp_path: Path) -> None:
 
 async def test_an_engine_that_cannot_be_reached_is_replaced_by_another_once(tmp_path: Path) -> None:
     async with rig(tmp_path) as gw:
-        gw.publish((local_engine("rep_1", TINY, free_port()), local_engine("rep_1b", TINY, gw.engine.port)))
+        gw.publish((local_engine("rep_1", TINY, closed_port()), local_engine("rep_1b", TINY, gw.engine.port)))
         gw.gateway.table.look()
         for _ in range(8):
             assert (await gw.chat()).status_code == 200
@@ -298,7 +298,7 @@ async def test_a_request_waits_for_an_engine_that_is_being_replaced(
     """F45: the engine was killed while idle; the agent starts it again and the first next request works."""
     monkeypatch.setattr(dispatch, "GRACE", 30.0)
     async with rig(tmp_path) as gw:
-        gw.publish((local_engine("rep_1", TINY, free_port()),))
+        gw.publish((local_engine("rep_1", TINY, closed_port()),))
         gw.gateway.table.look()
         answer = asyncio.ensure_future(gw.chat())
         await asyncio.sleep(0.3)

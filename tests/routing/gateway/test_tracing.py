@@ -17,8 +17,8 @@ import pytest
 from routing.gateway import tracing
 from tests.fakes.otlp import Heard, Receiver, receiver
 from tests.fakes.scripted_engine import Seen
-from tests.processes import fair, free_port
-from tests.routing.gateway.hops import many
+from tests.processes import fair
+from tests.routing.gateway.hops import closed_port, many
 from tests.routing.gateway.rig import ENGINE_KEY, KEY, TINY, ask, rig
 from tests.routing.gateway.scripted import until
 
@@ -236,7 +236,7 @@ async def test_a_collector_that_fails_costs_no_request_and_holds_up_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     with receiver(status=503) as there:
-        url = there.url if how == "refuses" else f"http://127.0.0.1:{free_port()}"
+        url = there.url if how == "refuses" else f"http://127.0.0.1:{closed_port()}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         async with contextlib.AsyncExitStack() as stack:
