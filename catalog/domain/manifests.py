@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -80,19 +80,20 @@ def manifest_from_dict(data: Any) -> Manifest:
         raise _bad(f"it has {len(data['files'])} files, and 1 to {MAX_FILES} are allowed")
     files = tuple(_file(item) for item in data["files"])
     paths = {file.path for file in files}
-    if len(paths) != len(files) or any(_inside(path, paths) for path in paths):
+    if len(paths) != len(files) or any(folder in paths for path in paths for folder in _folders(path)):
         raise _bad("two of its files have one name")
-    if beside := sorted(paths & {path + ending for path in paths for ending in BESIDE}):
-        raise _bad(f"{beside[0][:80]} would lie where another of its files is kept while that is on its way")
+    beside = {path + ending for path in paths for ending in BESIDE}
+    if wrong := next((place for path in paths for place in (path, *_folders(path)) if place in beside), ""):
+        raise _bad(f"{wrong[:80]} would lie where a file of it is kept while that is on its way")
     if text["first"] and text["first"] not in paths:
         raise _bad(f"its first file {text['first'][:80]} is none of its files")
     return Manifest(**{**text, "format": Format(text["format"]), "files": files})  # type: ignore[arg-type]
 
 
-def _inside(path: str, paths: Collection[str]) -> bool:
-    """Whether a folder on the way to this file is a file itself."""
+def _folders(path: str) -> Iterator[str]:
+    """On the way to this file."""
     parts = path.split("/")
-    return any("/".join(parts[:count]) in paths for count in range(1, len(parts)))
+    return ("/".join(parts[:count]) for count in range(1, len(parts)))
 
 
 def _file(data: Any) -> ManifestFile:

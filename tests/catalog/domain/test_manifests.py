@@ -43,7 +43,7 @@ def with_file(**fields: Any) -> dict[str, Any]:
         None, [], {}, "x", changed(id="../x"), changed(id="ver_"), changed(id=3), changed(format="onnx"), changed(files=[]),
         changed(files=[3]), changed(files=[GOOD.files[0].__dict__] * 2), changed(first="other.gguf"), changed(commit="main"),
         changed(files=[{"path": "a", "size": 1}, {"path": "a/b", "size": 1}], first=""),
-        *(changed(files=[{"path": "a", "size": 1}, {"path": f"a.{ending}", "size": 1}], first="") for ending in ("part", "map", "link")),
+        *(changed(files=[{"path": "a", "size": 1}, {"path": f"a.{ending}", "size": 1}], first="") for ending in ("part", "map", "link", "part/b", "link/b/c")),
         with_file(path="../x"),
         with_file(path="/etc/passwd"), with_file(path="a/../../x"), with_file(path=""), with_file(path="a//b"),
         with_file(path="a\\b"), with_file(path="a\x00b"), with_file(path=".hidden"), with_file(path="a/.git/config"),
