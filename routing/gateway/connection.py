@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._silence = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._spared = False  # for a pause of our own, since the last piece
+        self._spared = False  # for a pause of our own, since the last piece or interim answer
         self._writable: asyncio.Future[None] | None = None
         self._write_paused = False
 
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
             return
         status = self._parser.get_status_code()
         if status < 200:
-            told, self._fields = self._fields, []
+            told, self._fields, self._spared = self._fields, [], False
             if self._response.interim is not None:  # they come for as long as the request waits there
                 self._fields_size = self._head_size = 0
                 self._response.interim(told)

@@ -134,3 +134,24 @@ async def test_a_pause_of_the_machine_is_no_silence_of_the_other_side(upstream: 
         with pytest.raises(TooSlow):
             await ask(upstream, server.target, **patience)
     assert (server.accepted, pauses) == (1, 2)
+
+
+async def test_each_pause_of_the_machine_is_spared_while_the_other_side_is_at_it(upstream: Upstream) -> None:
+    told = 0
+
+    def learn(headers: object) -> None:
+        nonlocal told
+        told += 1
+
+    async def handle(peer: Peer) -> None:
+        await peer.request()
+        for _ in range(3):
+            asyncio.get_running_loop().call_later(0.05, time.sleep, 0.6)
+            await asyncio.sleep(0.1)
+            await peer.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+        await peer.send(OK)
+        await peer.closed()
+
+    async with serving(handle) as server:
+        response = await ask(upstream, server.target, first_byte_timeout=30.0, silence=0.3, interim=learn)
+        assert (await drain(response), told) == (b"ok", 3)
