@@ -92,7 +92,7 @@ class Generate:
         if exchange.key is not None and exchange.key.bounds is not None:  # of a client's own request
             await self._reserve(exchange, exchange.key.bounds, ask, body)
         if exchange.caller is not None:
-            exchange.hopes = hop.hopes_of(exchange.scope["headers"])
+            exchange.hopes, exchange.queued_s = hop.told_of(exchange.scope["headers"])
             await self._answer(exchange, ask, body)
         elif exchange.asked or (route is not None and route.model.fallbacks):
             await self._first_of(exchange, ask, body)
@@ -137,7 +137,7 @@ class Generate:
                 if left and exchange.trace is not None:
                     exchange.trace.declined(error.code)
                 exchange.forwarded_at = exchange.inner_queue_s = exchange.inner_schedule_s = None
-                exchange.pings = exchange.working = False
+                exchange.pings, exchange.working, exchange.queued_s = False, False, 0.0
         exchange.ask, exchange.asked, exchange.rates = ask, named, told
         exchange.model = routes[ask.model].model.base
         assert why is not None
@@ -161,13 +161,13 @@ class Generate:
 
     async def _place(self, exchange: Exchange, ask: Ask, body: bytes) -> Place:
         """Where it goes: of an engine here, once there is room. Raises Refused."""
-        queues, waited = self._parts.queues, 0.0
+        queues = self._parts.queues
         place = await self._scheduled(exchange, ask, body)
         while isinstance(place, Seat) and not queues.enter(exchange):
             under_way(exchange, self._parts.ledger)
             if exchange.trace is not None:
                 exchange.trace.queued()
-            waited = await queues.wait(exchange, ask, body, waited=waited)
+            await queues.wait(exchange, ask, body)
             if exchange.trace is not None:
                 exchange.trace.scheduled()
             place = await self._scheduled(exchange, ask, body)  # where it was to go may have gone

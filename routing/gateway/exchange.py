@@ -115,6 +115,7 @@ class Exchange:
         "own_schedule_s",
         "pings",
         "price",
+        "queued_s",
         "quiet_since",
         "rates",
         "record_id",
@@ -193,6 +194,7 @@ class Exchange:
         self.rates: Headers = []  # how they stand, for the client
         self.node_id = ""  # who answers, as far as it is known
         self.replica_id = ""
+        self.queued_s = 0.0  # that it has waited for its turn, for this model, here and at the nodes before this one
         self.inner_queue_s: float | None = None  # that it waited at the nodes behind this one
         self.own_schedule_s = 0.0  # that looking for its place took here
         self.inner_schedule_s: float | None = None  # and there

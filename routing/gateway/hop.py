@@ -38,6 +38,8 @@ SILENCE = 5 * BEAT
 """Seconds after which a node that sends them is dead, and has not merely much to do."""
 _HOPES = b"x-llmgw-hopes"
 """Whether the gateway that the client asked has another model to ask, so that the request shall not wait for long."""
+_QUEUED = b"x-llmgw-queued-s"
+"""Seconds that it has waited for its turn before it was passed on: how long it may wait is for all nodes together."""
 log = logging.getLogger(__name__)
 
 
@@ -120,13 +122,19 @@ async def send(
         peers.leave(node_id, model, seconds=first - sent if first is not None else seconds)
 
 
-def hopes_of(headers: Headers) -> bool | None:
-    """Whether another model is left for a request that another node passed on; None: it does not say so."""
-    return next((value == b"1" for name, value in headers if name == _HOPES), None)
+def told_of(headers: Headers) -> tuple[bool | None, float]:
+    """Of a request that another node passed on: whether another model is left for it (None: it does not say so), and the
+    seconds that it has waited for its turn."""
+    told = dict(headers)
+    hopes = told.get(_HOPES)
+    return None if hopes is None else hopes == b"1", _seconds(told.get(_QUEUED, b"0")) or 0.0
 
 
 def _told(exchange: Exchange) -> Headers:
-    return [] if exchange.hopes is None else [(_HOPES, b"1" if exchange.hopes else b"0")]
+    told = [] if exchange.hopes is None else [(_HOPES, b"1" if exchange.hopes else b"0")]
+    if exchange.queued_s:
+        told.append((_QUEUED, b"%.3f" % exchange.queued_s))
+    return told
 
 
 def _learn(exchange: Exchange, headers: Headers) -> bool | None:

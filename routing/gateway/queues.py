@@ -94,9 +94,9 @@ class Queues:
         exchange.line, exchange.replica_id = line, ""  # a place that it was to have before is none any more
         self._running.add(exchange)
 
-    async def wait(self, exchange: Exchange, ask: Ask, body: bytes, *, waited: float = 0.0) -> float:
-        """Wait for its turn, or until there is no room at all any more: it is to look anew where it goes. Returns the seconds
-        that it has waited for this model in all; `waited`: those before, which count against its bound as well.
+    async def wait(self, exchange: Exchange, ask: Ask, body: bytes) -> None:
+        """Wait for its turn, or until there is no room at all any more: it is to look anew where it goes. What it has waited
+        before (`exchange.queued_s`) counts against its bound, too.
 
         Raises Refused: `queue_full`, `queue_timeout`. Meanwhile a client that leaves is noticed at once, and one that streams
         is sent comments.
@@ -128,13 +128,13 @@ class Queues:
         if exchange.watcher is None:
             exchange.watch()
         try:
-            async with asyncio.timeout_at(now + max(0.0, bound - waited)):
+            async with asyncio.timeout_at(now + max(0.0, bound - exchange.queued_s)):
                 outcome = await future
             if outcome is not None:
                 raise outcome
         except TimeoutError:
             if ticket in self._waits:
-                waited += exchange.loop.time() - now
+                waited = exchange.queued_s + exchange.loop.time() - now
                 overtaken = line.taken_above(ticket.klass) - above
                 raise self._refused(
                     exchange, late(model.name, line, ticket, waited=waited, overtaken=overtaken)
@@ -145,10 +145,11 @@ class Queues:
                 raise outcome from None
         finally:
             exchange.waits = False
-            self._metrics.queued(exchange.model, exchange.loop.time() - now)
+            seconds = exchange.loop.time() - now
+            exchange.queued_s += seconds
+            self._metrics.queued(exchange.model, seconds)
             if self._waits.pop(ticket, None) is not None:
                 line.leave(ticket)
-        return waited + exchange.loop.time() - now
 
     def leave(self, exchange: Exchange) -> None:
         """It runs here no more; whoever is next may."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -292,6 +293,32 @@ async def test_the_time_that_one_may_wait_does_not_begin_anew_where_its_engine_g
             gw.publish((engine,))
             await until(lambda: TINY in lines)
         assert task.result().json()["error"]["code"] == "queue_timeout"
+
+
+async def test_the_time_that_one_may_wait_does_not_begin_anew_at_another_node(tmp_path: Path) -> None:
+    async with many(tmp_path) as town:
+        front = await town.start("front", "edge", "router", "inference")
+        worker = await town.start("worker", "inference", serves=(TINY,), queue_wait=0.2)
+        await town.settle()
+        held = [asyncio.ensure_future(front.chat(NEVER)) for _ in range(2)]
+        await until(lambda: worker.asked == 2)
+        town.serve(front, TINY)
+        await town.settle()
+        await until(lambda: TINY in front.gateway.queues.lines)
+        held += [asyncio.ensure_future(front.chat(NEVER)) for _ in range(2)]
+        await until(lambda: front.asked == 2)
+        last = asyncio.ensure_future(front.chat())
+        await until(lambda: front.gateway.queues.lines[TINY].waiting == 1)
+        await asyncio.sleep(2)  # more than it may wait at the worker, to which it goes then
+        town.serve(front)
+        error = (await last).json()["error"]
+        assert error["code"] == "queue_timeout"
+        assert [int(seconds) >= 2 for seconds in re.findall(r"waited for ([0-9]+) s", error["message"])] == [True]
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        await town.idle()
+        assert [empty(site.gateway.queues) for site in (front, worker)] == [True, True]
 
 
 async def test_another_replica_is_room_for_those_that_wait(tmp_path: Path) -> None:
