@@ -25,6 +25,8 @@ PASSED = frozenset(
 """All that an engine inherits from the agent's environment; secrets of the node stay here."""
 EXEC = 0.5
 """Seconds: so long at most a process is waited for that is just becoming another program."""
+EXITING = 0x4
+"""Among a process's flags: it is ending. Source: PF_EXITING, include/linux/sched.h."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +116,21 @@ def start_time_of(pid: int) -> int | None:
 
 
 def environ_of(pid: int) -> list[bytes]:
-    """`NAME=value` of a process as it was started. Raises OSError: there is none, or it is another user's.
+    """`NAME=value` of a process as it was started. Raises OSError: there is none, it is ending, or it is another user's.
 
     For some milliseconds of an exec (20 on a busy machine, and Popen returns within them) the kernel shows neither
-    arguments nor environment: what shows neither and lives is looked at again. Source: fs/exec.c, fs/proc/base.c.
+    arguments nor environment: what shows neither and lives is looked at again. Older kernels show neither of one that ends,
+    too, which takes an engine seconds, while its cards are given back. Source: fs/exec.c, fs/proc/base.c, proc(5).
     """
     end = time.monotonic() + EXEC
     folder = Path(f"/proc/{pid}")
     while True:
         environ = (folder / "environ").read_bytes()
-        loading = not environ and not (folder / "cmdline").read_bytes() and start_time_of(pid) is not None
-        if not loading or time.monotonic() > end:
+        if environ or (folder / "cmdline").read_bytes() or time.monotonic() > end:
             return environ.split(b"\0")
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        if fields[0] in "ZX" or int(fields[6]) & EXITING:
+            raise ProcessLookupError(f"process {pid} is ending")
         time.sleep(0.001)
 
 

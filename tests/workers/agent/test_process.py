@@ -93,6 +93,30 @@ def test_neither_a_corpse_nor_a_process_without_environment_is_waited_for(data: 
         bare.wait()
 
 
+@pytest.mark.parametrize(("state", "flags"), [("R", 0x40040C), ("D", 0x40040C), ("Z", 0x40000C)])
+def test_what_is_ending_is_not_waited_for_as_if_it_were_just_beginning(
+    data: Path, monkeypatch: pytest.MonkeyPatch, state: str, flags: int
+) -> None:
+    monkeypatch.setattr(process, "EXEC", 2)
+    child = spawn(data, SLEEP)
+    process.environ_of(child.pid)
+    stat, looks = Path(f"/proc/{child.pid}/stat").read_text(), []
+    name, _, rest = stat.rpartition(") ")
+    fields = rest.split()
+    fields[0], fields[6] = state, str(flags)
+
+    def no_memory(path: Path) -> bytes:
+        """What older kernels answer of a process that gives back its cards, and has no memory any more."""
+        looks.append(path.name)
+        return b""
+
+    monkeypatch.setattr(Path, "read_bytes", no_memory)
+    monkeypatch.setattr(Path, "read_text", lambda path: f"{name}) {' '.join(fields)}")
+    found = process.marked(child.pid, data), process.replica_of(child.pid)
+    monkeypatch.undo()
+    assert (found, looks) == ((None, ""), ["environ", "cmdline"] * 2)
+
+
 def test_the_end_is_seen_through_the_pidfd_with_its_status(data: Path) -> None:
     child = spawn(data, SLEEP)
     child.send(signal.SIGKILL)
