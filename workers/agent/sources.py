@@ -22,6 +22,7 @@ import orjson
 from cluster.domain import signing
 from cluster.domain.joining import tls_name
 from cluster.wire import FetchSource
+from llmgw_site.lib.deadlines import Deadline
 from llmgw_site.lib.errors import Kind, Refused
 from workers.agent.identity import Identity
 from workers.agent.node_map import NodeMap
@@ -29,6 +30,8 @@ from workers.agent.tls import Tls
 
 WEIGHTS = "/node/weights"
 TIMEOUT = httpx.Timeout(10.0, connect=3.0, pool=60.0)
+HEAD = 60.0
+"""Seconds until the head of an answer is whole, or why it was refused is read: a byte now and then would be awaited for hours."""
 COOL = 60.0
 """Seconds for which a source that failed is tried after the others."""
 AGAIN = 2.0
@@ -68,7 +71,8 @@ class FromNodes:
         self._doubted = {} if doubted is None else doubted
         self._gave: set[str] = set()
         self._lock = Lock()
-        self._plain = _client()
+        self._deadline = Deadline()
+        self._plain = self._client()
         self._secure: tuple[ssl.SSLContext, httpx.Client] | None = None
         self._closing: list[httpx.Client] = [self._plain]
         self.using = ""
@@ -112,11 +116,12 @@ class FromNodes:
         problems = []
         for source in sorted(self._sources, key=lambda item: item.node_id in failed):
             try:
-                response = self._ask(source, path, start, end)
+                with self._deadline.within(HEAD):
+                    response = self._ask(source, path, start, end)
+                    why = _wrong(response, start, end)
             except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
                 why = str(error) or type(error).__name__
             else:
-                why = _wrong(response, start, end)
                 if not why:
                     self.using = source.node_id
                     with self._lock:
@@ -146,9 +151,16 @@ class FromNodes:
         with self._lock:
             context = self._calls.tls.context(named=True)
             if self._secure is None or self._secure[0] is not context:
-                self._secure = context, _client(context)
+                self._secure = context, self._client(context)
                 self._closing.append(self._secure[1])
             return self._secure[1]
+
+    def _client(self, verify: ssl.SSLContext | bool = True) -> httpx.Client:
+        transport, headers = httpx.HTTPTransport(verify=verify, trust_env=False), {"Accept-Encoding": "identity"}
+        self._deadline.carry(transport)
+        return httpx.Client(
+            transport=transport, trust_env=False, follow_redirects=False, timeout=TIMEOUT, headers=headers
+        )
 
     def _fail(self, source: FetchSource) -> None:
         with self._lock:
@@ -159,11 +171,6 @@ def recent(doubted: Mapping[str, float]) -> tuple[str, ...]:
     """Ids of nodes that failed in the last COOL seconds."""
     now = time.monotonic()
     return tuple(node for node, at in list(doubted.items()) if now - at < COOL)
-
-
-def _client(verify: ssl.SSLContext | bool = True) -> httpx.Client:
-    headers = {"Accept-Encoding": "identity"}
-    return httpx.Client(verify=verify, trust_env=False, follow_redirects=False, timeout=TIMEOUT, headers=headers)
 
 
 def _wrong(response: httpx.Response, start: int, end: int | None) -> str:

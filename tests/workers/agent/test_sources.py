@@ -17,6 +17,7 @@ from catalog.mirror.fetch import Wanted, fetch
 from cluster.wire import FetchSource
 from llmgw_site.lib.errors import Refused
 from tests.routing.gateway.certs import Authority
+from tests.routing.gateway.scripted import Peer, serving
 from tests.routing.gateway.stored import VERSION
 from tests.workers.agent import holders
 from tests.workers.agent.holders import Holder, Town
@@ -99,6 +100,29 @@ async def test_a_source_that_gives_nothing_is_passed_over(
         assert (tmp_path / "m").read_bytes() == CONTENT
         assert (sent(bad, good), recent(doubted)) == (len(CONTENT), (given.node_id,))
         assert len(bad.asked) <= 4  # then it is left alone
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 206 ", b"HTTP/1.1 503 Later\r\ncontent-length: 9000\r\n\r\n"])
+async def test_a_source_whose_head_or_refusal_trickles_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr(sources, "HEAD", 1.0)
+    ended = []
+
+    async def trickle(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(begin)
+        for _ in range(200):
+            await peer.send(b"a")
+            await asyncio.sleep(0.05)
+        ended.append(peer)
+
+    async with holders.town(tmp_path) as town, serving(trickle) as server:
+        bad, good = await town.hold("bad", FILES), await town.hold("good", FILES)
+        given = FetchSource(node_id=bad.node.node_id, address=f"http://127.0.0.1:{server.target.port}")
+        doubted: dict[str, float] = {}
+        brought = await bring(town, tmp_path / "m", [given, good.source], doubted, connections=1)
+        assert (brought, recent(doubted), ended) == ("node_good", ("node_bad",), [])
 
 
 async def test_f13_a_source_that_breaks_off_is_followed_by_another_at_the_same_byte(tmp_path: Path) -> None:
