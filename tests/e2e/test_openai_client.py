@@ -166,7 +166,7 @@ def test_a_client_that_leaves_frees_the_engine(stack: Stack) -> None:
         return busy and usage_of(stack, answer.headers["x-request-id"])["outcome"] == "client_gone"
 
     with stack.openai() as client:
-        wait_for(left_at_work, seconds=fair(60), what="a client that leaves while the engine is at work")
+        assert wait_for(left_at_work, seconds=fair(60), what="a client that leaves while the engine is at work")
 
 
 def busy_slots(stack: Stack) -> int:

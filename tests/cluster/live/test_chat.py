@@ -91,7 +91,9 @@ def test_the_model_list_is_one_for_all_and_keeps_what_engines_say(cluster: Clust
         rows = {row["id"]: row for row in cluster.request("GET", "/v1/models").json()["data"]}
         return json.dumps(rows[MODEL])
 
-    wait_for(lambda: "4096" in told(), seconds=fair(30), what=f"the context length that engines report: {told()}")
+    assert wait_for(
+        lambda: "4096" in told(), seconds=fair(30), what=f"the context length that engines report: {told()}"
+    )
 
 
 def test_clients_see_only_what_their_key_may_use(cluster: Cluster) -> None:

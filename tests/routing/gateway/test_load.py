@@ -111,4 +111,6 @@ async def _hears(gw: Rig, agent: Agent) -> None:
 async def test_an_agent_that_comes_back_is_found_again(tmp_path: Path) -> None:
     async with rig(tmp_path) as gw:
         for _ in range(2):
-            await _hears(gw, Agent(gw.config.agent_socket))
+            agent = Agent(gw.config.agent_socket)
+            await _hears(gw, agent)
+            assert agent.heard

@@ -365,6 +365,7 @@ async def test_what_runs_at_a_replica_that_goes_takes_no_room_of_the_next(
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
         await until(lambda: (line.running, line.waiting) == (0, 0))
+        assert not gw.gateway.queues._waits
 
 
 async def test_what_runs_at_a_replica_that_comes_back_takes_its_room(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_an_engine_that_no_intent_explains_is_ended(node: Node) -> None:
     wait_for(node.pids)
     node.start_agent()
     ended(child.pid)
-    child.reap()
+    assert child.reap() in (-signal.SIGTERM, -signal.SIGKILL)
 
 
 def test_a_replica_that_is_not_to_run_finishes_its_requests_and_stops(node: Node) -> None:
@@ -227,7 +227,7 @@ def test_without_a_gateway_an_idle_engine_is_stopped_too(node: Node) -> None:
     node.start_agent()
     node.wait_ready()
     node.controller.wanted = ()
-    wait_for(lambda: not node.pids(), what="the engine to stop")
+    assert wait_for(lambda: not node.pids(), what="the engine to stop")
 
 
 def test_another_generation_replaces_the_engine(node: Node) -> None:
@@ -346,8 +346,10 @@ def test_what_the_gateway_reads_is_mended_when_it_is_damaged_or_gone(node: Node)
     for damage in (b"garbage{{{", b'{"version": "E:1"}', None):
         for file in (snapshot, engines):
             file.unlink() if damage is None else file.write_bytes(damage)
-        wait_for(lambda: snapshot.exists() and snapshot.read_bytes() == node.controller.snapshot, what="the snapshot")
-        wait_for(lambda: engines.exists() and engine.key.encode() in engines.read_bytes(), what="the engines")
+        assert wait_for(
+            lambda: snapshot.exists() and snapshot.read_bytes() == node.controller.snapshot, what="the snapshot"
+        )
+        assert wait_for(lambda: engines.exists() and engine.key.encode() in engines.read_bytes(), what="the engines")
 
 
 def test_usage_is_shipped_and_survives_a_killed_agent(node: Node) -> None:
@@ -364,6 +366,7 @@ def test_usage_is_shipped_and_survives_a_killed_agent(node: Node) -> None:
     node.start_agent()
     wait_for(lambda: len(set(node.controller.stored)) == 1200, what="all records")
     wait_for(lambda: node.controller.beats[-1].spool_records == 0, what="an empty spool in a heartbeat")
+    assert set(node.controller.stored) == {f"rec_{n}" for n in range(1200)}
 
 
 def test_two_agents_never_work_on_one_data_folder(node: Node) -> None:
@@ -406,4 +409,4 @@ def test_wanted_state_of_a_newer_controller_is_read(node: Node) -> None:
     (folder / "wanted.json").write_bytes(orjson.dumps(message))
     node.controller.status = 500
     node.start_agent()
-    node.wait_ready()
+    assert node.wait_ready().replica_id == R

@@ -116,7 +116,7 @@ def test_f06_heartbeats_go_on_by_themselves_after_errors_of_the_controller(node:
     turned_away(node, 4)
     node.controller.beats.clear()
     node.controller.status = 200
-    wait_for(lambda: len(node.controller.beats) >= 2, what=f"heartbeats; {node.tail}")
+    assert wait_for(lambda: len(node.controller.beats) >= 2, what=f"heartbeats; {node.tail}")
 
 
 def test_a_restarted_agent_knows_its_peers_before_the_first_answer(node: Node) -> None:
@@ -149,7 +149,7 @@ def test_a_switch_on_the_node_is_told_at_once(node: Node) -> None:
     node.controller.heartbeat = 600.0
     start(node)
     (node.data / "node" / "switches.json").write_text('{"modules": {"router": false}}')
-    wait_for(
+    assert wait_for(
         lambda: any((m.name, m.state) == ("router", "stopped") for m in node.controller.beats[-1].modules),
         what=node.tail,
     )

@@ -209,6 +209,7 @@ async def test_other_paths_are_looked_for_soon_and_the_same_ones_again(
         heard.clear()
         weights.write_bytes(b"another")
         await heard.wait()
+    assert heard.is_set()
     running.cancel()
 
 
